@@ -2,7 +2,8 @@
 
 A null server in another process answers at once, so the CPU time of this process is that of the
 client and of the framework. The rows of the client alone are the base: the cost of the framework is
-the difference to them. Each row shows the best of several rounds.
+the difference to the row with the same number of slots. Fewer slots mean fewer tasks per message,
+so the client alone costs more with fewer slots. Each row shows the best of several rounds.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from taskraft.worker import App, Middleware
 
 TASKS: Final = 20_000
 SLOTS: Final = 100
+THREADS: Final = 8
 PAYLOADS: Final = {"batch": b"7"}
 PAYLOAD: Final = b'{"number":7,"text":"hello","share":0.5}'
 
@@ -115,10 +117,10 @@ async def serve() -> None:
     await server.wait_for_termination()
 
 
-async def client_alone(target: str) -> int:
+async def client_alone(target: str, slots: int) -> int:
     """Handle tasks with `AsyncSubscription.work`."""
     done = 0
-    async with AsyncClient(target) as client, client.subscribe("bench", credit=SLOTS) as tasks:
+    async with AsyncClient(target) as client, client.subscribe("bench", credit=slots) as tasks:
 
         async def handle(_task: AsyncTakenTask) -> None:
             nonlocal done
@@ -135,7 +137,7 @@ async def framework(target: str, name: str) -> int:
     progress.done, progress.loop = 0, asyncio.get_running_loop()
     async with AsyncClient(target) as client:
         app.use(client)
-        await app.run(only=[name], signals=False, async_slots=SLOTS, threads=8)
+        await app.run(only=[name], signals=False, async_slots=SLOTS, threads=THREADS)
     return progress.done
 
 
@@ -152,7 +154,11 @@ def main() -> None:
         target = f"127.0.0.1:{server.stdout.readline().strip()}"
         print(f"{'':<44} {'us CPU/task':>9} {'tasks/s':>12}")
         try:
-            report("client alone, coroutines", lambda: asyncio.run(client_alone(target)))
+            for slots in (SLOTS, THREADS):
+                report(
+                    f"client alone, {slots} slots",
+                    lambda: asyncio.run(client_alone(target, slots)),  # noqa: B023 - called at once
+                )
             report_async("client alone, batches", target, consume_batches)
             for name in ("coroutine", "thread", "batch"):
                 report(f"worker, {name}", lambda: asyncio.run(framework(target, name)))  # noqa: B023 - called at once

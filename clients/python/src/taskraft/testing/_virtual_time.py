@@ -10,9 +10,11 @@ import asyncio
 import math
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from taskraft.testing.errors import ClockStuck
+from taskraft.worker.thread_pool import call_counters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -37,7 +39,8 @@ class VirtualTime:
     """Replaces the clock of an event loop of asyncio, from `install` to `uninstall`.
 
     The clock goes on from the time of the loop. Clock, selector and `run_in_executor` of the loop
-    object are replaced, so the kit works with the loop that the test runs on.
+    object are replaced, so the kit works with the loop that the test runs on. Calls in the threads
+    of workers are counted too.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -76,10 +79,12 @@ class VirtualTime:
         self._selector.select = self._select_or_move
         loop.run_in_executor = self._counting_run_in_executor
         loop.time = self.time
+        call_counters[loop] = self
 
     def uninstall(self) -> None:
         """Restore the real clock of the loop."""
         del self._selector.select, self.loop.run_in_executor, self.loop.time
+        del call_counters[self.loop]
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
@@ -174,20 +179,26 @@ class VirtualTime:
         self, executor: Executor | None, func: Callable[[Unpack[Args]], Result], *args: *Args
     ) -> asyncio.Future[Result]:
         """Run a function in a thread; the clock stands still until the function returns."""
+        counted = self.counted(partial(func, *args))
+        future: asyncio.Future[Result] = self._run_in_executor(executor, counted)
+        future.add_done_callback(lambda _: self.ended())
+        return future
+
+    def counted(self, function: Callable[[], Result]) -> Callable[[], Result]:
+        """Count a call in a thread; return the function to call there."""
         self._working += 1
 
         def counted() -> Result:
             _thread.is_counted = True
             try:
-                return func(*args)
+                return function()
             finally:
                 _thread.is_counted = False
 
-        future: asyncio.Future[Result] = self._run_in_executor(executor, counted)
-        future.add_done_callback(self._ended)
-        return future
+        return counted
 
-    def _ended(self, _: asyncio.Future[Any]) -> None:
+    def ended(self) -> None:
+        """Note the end of a counted call; the clock may go on."""
         self._working -= 1
 
     def waited_for(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
@@ -18,6 +17,7 @@ from taskraft.worker.errors import TaskInterrupted, TimeLimitExceeded
 from taskraft.worker.middleware import Middleware
 from taskraft.worker.process_pool import ProcessPool
 from taskraft.worker.task import TaskFunction
+from taskraft.worker.thread_pool import ThreadCall, ThreadPool
 
 Value = TypeVar("Value")
 
@@ -41,10 +41,10 @@ class Surroundings:
     client: AsyncClient
     providers: Providers
     middleware: Sequence[Middleware]
-    threads: Executor
+    threads: ThreadPool
     processes: ProcessPool | None
     cancel_grace_seconds: float
-    on_stuck_thread: Callable[[asyncio.Future[Any]], None]
+    on_stuck_thread: Callable[[ThreadCall], None]
     """Called when an attempt ends while its thread still runs."""
     observer: Observer | None = None
     """Notified of the start and the end of each attempt."""
@@ -60,7 +60,7 @@ class HandlerRun(ABC):
         self._around = surroundings
         self.context: Final = context
         """The context that the handler sees."""
-        self.thread: asyncio.Future[Any] | None = None
+        self.thread: ThreadCall | None = None
         """The call in a thread, from its start on."""
         self._running: asyncio.Task[Any] | None = None
 
@@ -112,12 +112,11 @@ class HandlerRun(ABC):
         """Call a function in a thread, which goes on if this coroutine is cancelled."""
         inside = copy_context()
         inside.run(bind_wait_hooks)
-        loop = asyncio.get_running_loop()
-        self.thread = loop.run_in_executor(self._around.threads, inside.run, call)
+        self.thread = self._around.threads.start(call, inside)
         try:
-            return await asyncio.shield(self.thread)
+            return await self.thread.future
         except asyncio.CancelledError:
-            if not self.thread.done():
+            if not self.thread.is_done:
                 self._around.on_stuck_thread(self.thread)
             raise
 

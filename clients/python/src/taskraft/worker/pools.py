@@ -19,6 +19,7 @@ from taskraft.worker.errors import TaskInterrupted
 from taskraft.worker.handler_run import HandlerRun, Surroundings
 from taskraft.worker.options import CONSUMER_CONCURRENCY_DEFAULT, ConsumerOptions
 from taskraft.worker.task import TaskFunction
+from taskraft.worker.thread_pool import ThreadCall
 
 TYPES_PER_SUBSCRIPTION: Final = 64
 """Maximum number of task types in one subscription; the limit of the server."""
@@ -43,7 +44,7 @@ class PoolSlots:
         return await self._free.take()
 
     def thread_is_stuck(
-        self, subscription: AsyncSubscription, withheld: int, thread: asyncio.Future[Any]
+        self, subscription: AsyncSubscription, withheld: int, thread: ThreadCall
     ) -> None:
         """Count a thread that outlives its attempt, and ask for fewer tasks until it ends."""
         self.stuck += 1
@@ -51,13 +52,11 @@ class PoolSlots:
             self.half_is_stuck.set()
         subscription.withhold(withheld)
 
-        def ended(thread: asyncio.Future[Any]) -> None:
-            if not thread.cancelled():
-                thread.exception()  # retrieved: the attempt has been settled already
+        def ended() -> None:
             self.stuck -= 1
             subscription.withhold(-withheld)
 
-        thread.add_done_callback(ended)
+        thread.on_done.append(ended)
 
 
 class Receiver(ABC):
@@ -222,7 +221,7 @@ async def _run(run: HandlerRun, slot: HandlerSlot, slots: PoolSlots) -> None:
         with wait_hook_set(slot):
             await run.run()
     finally:
-        if run.thread is None or run.thread.done():
+        if run.thread is None or run.thread.is_done:
             close()
         else:  # the thread keeps its slot until it ends
-            run.thread.add_done_callback(lambda _: close())
+            run.thread.on_done.append(close)

@@ -8,7 +8,6 @@ import logging
 import os
 import random
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +38,7 @@ from taskraft.worker.options import (
 )
 from taskraft.worker.pools import BatchPool, Consumer, Pool, PoolSlots, Receiver
 from taskraft.worker.process_pool import ProcessLimits, ProcessPool
+from taskraft.worker.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,7 +166,7 @@ class Worker:
         """
         if self.is_stopping:
             return ExitReason.DRAINED
-        threads = ThreadPoolExecutor(self._threads + WAITING_HANDLERS_MAX, "taskraft-worker")
+        threads = ThreadPool(self._threads + WAITING_HANDLERS_MAX)
         try:
             with ExitStack() as stack:
                 for address, pages in self._servers.items():
@@ -177,9 +177,9 @@ class Worker:
                 return await self._run(client, threads)
         finally:
             self._health.enter(WorkerState.STOPPED)
-            threads.shutdown(wait=False, cancel_futures=True)
+            threads.close()
 
-    async def _run(self, client: AsyncClient, threads: ThreadPoolExecutor) -> ExitReason:
+    async def _run(self, client: AsyncClient, threads: ThreadPool) -> ExitReason:
         deployment = Deployment(self._app, client, self._start_timeout)
         await deployment.create_tubes()
         await deployment.create_schedules()
