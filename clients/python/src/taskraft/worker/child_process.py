@@ -313,7 +313,7 @@ def reference_of(app: App) -> Reference:
     """
     # A program that imports the app from a module has it as a global too. Processes import the
     # module, because they have no `__main__` of a package that was started with `python -m`.
-    modules = sorted(sys.modules.items(), key=lambda item: item[0] == "__main__")
+    modules = sorted(sys.modules.items(), key=lambda item: item[0] in ("__main__", "__mp_main__"))
     for name, module in modules:
         for attribute, value in list(vars(module).items()):
             if value is app:
