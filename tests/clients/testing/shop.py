@@ -51,6 +51,19 @@ def in_thread(name: str) -> str:
     return welcome.put(name).result(timeout="1m")
 
 
+is_released = threading.Event()
+
+
+@app.task(tube="mail", time_limit="10s")
+def hang_in_thread() -> None:
+    is_released.wait(60)
+
+
+@app.batch_task(tube="rows", size=100, linger="1s")
+async def index(rows: list[int]) -> list[int]:
+    return [row * row for row in rows]
+
+
 @app.task(tube="mail")
 async def parent(ctx: Context, name: str) -> None:
     ctx.put_on_success(welcome.plan(name))

@@ -243,7 +243,9 @@ def test_a_put_whose_answer_is_lost_is_sent_once(taskraft, tube):
 # ---------------------------------------------------------------------------- faults
 
 
-@pytest.mark.parametrize(("at", "done"), [("before_run", []), ("before_ack", ["Ida"])])
+@pytest.mark.parametrize(
+    ("at", "done"), [("before_run", []), ("in_run", ["Ida"]), ("before_ack", ["Ida"])]
+)
 def test_a_crash_of_the_worker_costs_the_session_time_and_one_attempt(taskraft, at, done):
     handle = shop.welcome.put("Ida")
     with taskraft.crash(at):
@@ -257,6 +259,51 @@ def test_a_crash_of_the_worker_costs_the_session_time_and_one_attempt(taskraft, 
     taskraft.advance("10s")
     assert handle.outcome().attempt == 2
     assert shop.delivered == [*done, "Ida"]
+
+
+def test_a_crash_after_the_acknowledgement_costs_nothing(taskraft):
+    first, second = shop.welcome.put("Ida"), shop.slow.put(60)
+    with taskraft.crash("after_ack"):
+        taskraft.run_until_idle()
+    assert taskraft.states("mail") == {"ZOMBIE": 1, "TAKEN": 1}  # both ran, one had ended
+    taskraft.advance("10m")
+    assert (first.outcome().attempt, second.outcome().attempt) == (1, 2)
+    assert shop.delivered == ["Ida"]
+
+
+def test_a_crash_in_a_handler_ends_it(taskraft):
+    handle = shop.slow.put(60)
+    with taskraft.crash("in_run"):
+        taskraft.advance("15s")
+    assert taskraft.states("mail") == {"DELAYED": 1}
+    taskraft.advance("70s")
+    assert handle.outcome().attempt == 2
+
+
+def test_a_lost_lease_ends_the_attempt_and_the_task_runs_again(taskraft):
+    handle = shop.slow.put(60)
+    taskraft.run_until_idle()
+    taskraft.lose_lease(handle)
+    taskraft.advance("60s")
+    assert handle.outcome().attempt == 2
+    with pytest.raises(errors.WrongState):
+        taskraft.lose_lease(handle)
+
+
+def test_the_clock_can_ignore_a_thread_that_hangs(taskraft):
+    shop.is_released.clear()
+    handle = shop.hang_in_thread.put()
+    with taskraft.threads_ignored():
+        taskraft.advance("11s")
+    shop.is_released.set()
+    assert handle.status().failure == "TimeLimitExceeded: the time limit of 10 s is over"
+
+
+def test_handlers_in_batches_run_in_the_kit(taskraft):
+    handles = [shop.index.put(row) for row in range(5)]
+    assert taskraft.run_until_idle().attempts == 0
+    assert taskraft.advance("1s").attempts == 1  # the linger of the batch
+    assert [handle.result() for handle in handles] == [0, 1, 4, 9, 16]
 
 
 def test_crashes_use_up_the_attempts_of_the_tube(taskraft):

@@ -28,7 +28,7 @@ async def welcome(name: str) -> str:
 def project(tmp_path):
     """Return a function that writes files of a project and runs pytest in it."""
 
-    def run(before="pass", **files):
+    def run(before="pass", *options, **files):
         for name, text in files.items():
             (tmp_path / f"{name}.py").write_text(text)
         (tmp_path / "pytest.ini").write_text(
@@ -36,7 +36,7 @@ def project(tmp_path):
         )
         code = f"import sys; {before}; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
         done = subprocess.run(
-            [sys.executable, "-c", code, "-q", *PLUGINS],
+            [sys.executable, "-c", code, "-q", *PLUGINS, *options],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -68,6 +68,41 @@ async def test_async(ataskraft):
     )
     assert status == 0, output
     assert "2 passed" in output
+
+
+REAL = """
+import pytest
+import shop
+
+def test_sync(taskraft):
+    assert taskraft.run_task(shop.welcome, "Anna") == "Hello Anna"
+    taskraft.assert_sent(shop.welcome, "Anna")
+
+async def test_async(ataskraft):
+    handle = await shop.welcome.aput("Ben")
+    assert (await ataskraft.run_until_empty()).attempts == 1
+    assert await handle.aresult() == "Hello Ben"
+
+def test_hours(taskraft):
+    taskraft.advance("1h")
+
+@pytest.mark.taskraft(start="2027-03-28T00:00+01:00")
+def test_dates(taskraft): ...
+
+def test_network(taskraft):
+    with taskraft.unreachable():
+        pass
+"""
+
+
+@pytest.mark.cluster
+def test_an_option_runs_the_same_tests_on_a_real_node(project):
+    status, output = project("pass", "--taskraft=real", "-rs", shop=APP, test_shop=REAL)
+    assert status == 0, output
+    assert "2 passed, 3 skipped" in output
+    for needed in ("by 3600 s", "a given start of the clock", "cutting the network"):
+        assert f"{needed} needs a cluster in memory" in output
+    assert "2 passed, 3 skipped" not in project(shop=APP, test_shop=REAL)[1]
 
 
 def test_a_test_without_the_fixtures_loads_neither_kit_nor_server(project):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -108,7 +108,10 @@ def is_disconnected(
 
 
 def open_channel(
-    address: str, credentials: grpc.ChannelCredentials | None, number: int
+    address: str,
+    credentials: grpc.ChannelCredentials | None,
+    number: int,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
 ) -> grpc.aio.Channel:
     """Return a channel to the node at an address.
 
@@ -117,8 +120,8 @@ def open_channel(
     """
     options = (*CHANNEL_OPTIONS, ("taskraft.channel", number)) if number else CHANNEL_OPTIONS
     if credentials is None:
-        return grpc.aio.insecure_channel(address, options=options)
-    return grpc.aio.secure_channel(address, credentials, options=options)
+        return grpc.aio.insecure_channel(address, options=options, interceptors=interceptors)
+    return grpc.aio.secure_channel(address, credentials, options=options, interceptors=interceptors)
 
 
 class NodePool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from taskraft.testing.async_kit import AsyncKit, RunReport
     from taskraft.testing.clock import Clock
-    from taskraft.testing.errors import ClockStuck, ServerMissing, TasksLeft
+    from taskraft.testing.errors import ClockStuck, NotInReal, ServerMissing, TasksLeft
     from taskraft.testing.kit import Kit
     from taskraft.testing.real_cluster import RealCluster
 
@@ -22,6 +22,7 @@ _MODULES: Final = {
     "Clock": "clock",
     "ClockStuck": "errors",
     "Kit": "kit",
+    "NotInReal": "errors",
     "RealCluster": "real_cluster",
     "RunReport": "async_kit",
     "ServerMissing": "errors",
@@ -34,6 +35,7 @@ __all__ = [
     "Clock",
     "ClockStuck",
     "Kit",
+    "NotInReal",
     "RealCluster",
     "RunReport",
     "ServerMissing",

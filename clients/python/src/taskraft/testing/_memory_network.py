@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from taskraft._heartbeats import BlockingUnaryMethod, HeartbeatSource
     from taskraft._network import ClientLoop, Heartbeats
+    from taskraft.testing._backend import KitTime
     from taskraft.testing._virtual_time import VirtualTime
     from taskraft_service.memory_node.direct_calls import DirectChannel
 
@@ -185,7 +186,7 @@ class KitLoop:
 
     _driving: Final = threading.RLock()
 
-    def __init__(self, time: VirtualTime) -> None:
+    def __init__(self, time: KitTime) -> None:
         self._time = time
         self._loop: asyncio.AbstractEventLoop = time.loop
         self._is_closed = False
@@ -228,7 +229,7 @@ class KitLoop:
         self._is_closed = True
 
 
-def drive(time: VirtualTime, coroutine: Coroutine[object, object, Result]) -> Result:
+def drive(time: KitTime, coroutine: Coroutine[object, object, Result]) -> Result:
     """Run a coroutine on the loop in this thread.
 
     Raises:

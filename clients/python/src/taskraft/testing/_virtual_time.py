@@ -29,7 +29,8 @@ REAL_SECONDS_MAX: Final = 30.0
 ROUNDING_SECONDS: Final = 1e-4
 """Sums of the same durations may differ by less than this time."""
 IO_SECONDS: Final = 0.05
-"""Real time for which an idle loop waits for sockets of the code under test, in seconds."""
+"""Real time for which an idle loop waits for sockets of the code under test, and for threads that
+the clock ignores, in seconds."""
 
 _thread: Final = threading.local()
 """Has the attribute `is_counted` in threads that a loop counts as working."""
@@ -62,6 +63,8 @@ class VirtualTime:
         """Number of calls in executors."""
         self._blocked = 0
         """Number of these calls that wait for a coroutine of this loop."""
+        self.waits_for_threads = True
+        """Whether the clock stands still while threads of an executor work."""
         self._waited = 0.0
         self._pauses: list[tuple[float, asyncio.Future[None]]] = []
         """Times that the clock must not pass, with the coroutines that wait there."""
@@ -122,7 +125,11 @@ class VirtualTime:
             if ready:
                 return ready
         if self._working > self._blocked:
-            return self._wait_for_threads()
+            if self.waits_for_threads:
+                return self._wait_for_threads()
+            ready = self._select(IO_SECONDS)
+            if ready:
+                return ready
         self._move(timeout)
         return []
 

@@ -7,18 +7,21 @@ from collections import defaultdict, deque
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from taskraft.errors import TaskNotFound
 from taskraft.worker.errors import RejectTask, RetryTask, Snooze, TaskInterrupted
 from taskraft.worker.middleware import Middleware
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from taskraft import AsyncClient, Client
-    from taskraft.testing._memory_network import MemoryNetwork
+    from taskraft import AsyncClient, Client, Task
+    from taskraft.testing._backend import Backend
     from taskraft.worker import App, Context
     from taskraft.worker.task import TaskFunction
 
-CrashPoint = Literal["before_run", "before_ack"]
+CrashPoint = Literal["before_run", "in_run", "before_ack", "after_ack"]
+PAUSE_TURNS: Final = 10
+"""Turns of the event loop until a new handler has reached its first pause, and some more."""
 _INTENDED: Final = (RetryTask, RejectTask, Snooze, TaskInterrupted)
 """Exceptions that a handler raises on purpose to end its attempt; they do not count as failures."""
 
@@ -28,10 +31,11 @@ class WorkerRun(Middleware):
 
     Args:
         app: the app.
-        connect: returns a new network and a client on it.
+        backend: the cluster.
+        observer: a client that looks at tasks, and does not die with the worker.
     """
 
-    def __init__(self, app: App, connect: Callable[[], tuple[MemoryNetwork, AsyncClient]]) -> None:
+    def __init__(self, app: App, backend: Backend, observer: AsyncClient) -> None:
         self.app: Final = app
         self.attempts = 0
         """Number of attempts so far."""
@@ -40,8 +44,11 @@ class WorkerRun(Middleware):
         self.crash_at: CrashPoint | None = None
         """Where the process dies in the next attempt."""
         self._injected: defaultdict[str, deque[Exception]] = defaultdict(deque)
-        self._connect = connect
-        self._running = 0
+        self._backend = backend
+        self._observer = observer
+        self._watching: set[asyncio.Task[None]] = set()
+        self.running = 0
+        """Number of handlers that run."""
         self._worker: asyncio.Task[Any] | None = None
         self._undo = ExitStack()
 
@@ -53,12 +60,18 @@ class WorkerRun(Middleware):
         app.middleware = (self, *app.middleware)  # type: ignore[misc]  # restored by `uninstall`
         if client is not None:
             app.use(client)
-        self._network, async_client = self._connect()
+        self._network, async_client = self._backend.connect("worker")
         app.use(async_client)
 
     def uninstall(self) -> None:
         """Undo `install`."""
         self._undo.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the worker starts, or a handler runs."""
+        worker = self.app._worker  # noqa: SLF001 - the same wheel
+        return self.running > 0 or (worker is not None and worker.is_starting)
 
     # ------------------------------------------------------------------------------ process
 
@@ -75,7 +88,7 @@ class WorkerRun(Middleware):
         if worker.done():
             self._worker = None
             worker.result()  # raises why the worker has failed
-        elif not self._running:
+        elif not self.running:
             self._worker = None
             self.app.stop()
             await worker
@@ -86,9 +99,9 @@ class WorkerRun(Middleware):
         self._network.kill()
         if worker is not None:
             worker.cancel()
-        self._running = 0
+        self.running = 0
         self.app.clients.end_loan()
-        self._network, async_client = self._connect()
+        self._network, async_client = self._backend.connect("worker")
         self.app.use(async_client)
 
     # ------------------------------------------------------------------------------ handlers
@@ -106,12 +119,16 @@ class WorkerRun(Middleware):
         """See `Middleware`."""
         worker = self._worker
         self.attempts += 1
-        self._running += 1
+        self.running += 1
         try:
             await self._crash("before_run")
             self._raise_injected(ctx.task.message.spec.type)
+            if self.crash_at == "in_run":
+                await self._crash_at_first_pause(call_next)
             result = await call_next()
             await self._crash("before_ack")
+            if self.crash_at == "after_ack":
+                self._watch(ctx.task)
         except Exception as error:
             if not isinstance(error, _INTENDED):
                 self.failures.append(error)
@@ -120,11 +137,36 @@ class WorkerRun(Middleware):
             return result
         finally:
             if worker is self._worker:
-                self._running -= 1
+                self.running -= 1
 
     def _raise_injected(self, name: str) -> None:
         if self._injected[name]:
             raise self._injected[name].popleft()
+
+    async def _crash_at_first_pause(self, call_next: Callable[[], Awaitable[object]]) -> None:
+        running = asyncio.ensure_future(call_next())
+        for _ in range(PAUSE_TURNS):
+            await asyncio.sleep(0)
+        try:
+            await self._crash("in_run")
+        finally:
+            running.cancel()
+
+    def _watch(self, task: Task) -> None:
+        """Kill the worker as soon as a task is settled."""
+        self.crash_at = None
+        watching = asyncio.create_task(self._kill_after_settlement(task))
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+
+    async def _kill_after_settlement(self, task: Task) -> None:
+        tube = self._observer.tube(task.tube)
+        try:
+            while (await tube.peek(task.id)).state == "TAKEN":
+                pass  # the call lets the worker settle
+        except TaskNotFound:  # acknowledged, and not kept
+            pass
+        self.kill()
 
     async def _crash(self, point: CrashPoint) -> None:
         if self.crash_at != point:

@@ -1,39 +1,36 @@
-"""The test kit for coroutines: a cluster in memory with a clock, a client and a worker."""
+"""The test kit for coroutines: a cluster with a clock, a client and a worker."""
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
-from taskraft import _network
 from taskraft._async_client import AsyncClient
 from taskraft._durations import Duration, seconds
-from taskraft.testing._memory_network import MemoryNetwork
-from taskraft.testing._sent_tasks import SentTasks
-from taskraft.testing._server import memory_node, quiet_server
-from taskraft.testing._virtual_time import VirtualTime
+from taskraft.testing._memory_backend import TARGET, MemoryBackend
+from taskraft.testing._real_backend import RealBackend
 from taskraft.testing._worker_run import CrashPoint, WorkerRun
 from taskraft.testing.clock import Clock, instant_from
-from taskraft.testing.errors import TasksLeft
+from taskraft.testing.errors import TasksLeft, not_in_real
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from datetime import datetime
     from types import TracebackType
 
     from taskraft import Client, Task
+    from taskraft.testing._backend import Backend
+    from taskraft.testing.real_cluster import RealCluster
     from taskraft.worker import App
+    from taskraft.worker.handle import Handle
     from taskraft.worker.task import TaskFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-TARGET: Final = "memory:7401"
-CANCELLATIONS_MAX: Final = 1_000
-"""Maximum number of cancellations of each coroutine at the end of a test."""
-_UNFINISHED: Final = frozenset({"READY", "DELAYED", "TAKEN", "BLOCKED", "WAITING"})
+_UNFINISHED: Final = frozenset({"READY", "DELAYED", "TAKEN", "HELD"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class RunReport:
 
 
 class AsyncKit:
-    """A cluster in memory with a virtual clock.
+    """A cluster in memory with a virtual clock, or a real node.
 
     Queue, leader and API are the code of the server. The kit replaces the clock of the running
     event loop. While the kit is open, all clients that are created connect to it, whatever their
@@ -61,6 +58,7 @@ class AsyncKit:
         start: datetime | str | None = None,
         auto_create_tubes: bool = False,
         wait_max: Duration = "1d",
+        cluster: RealCluster | None = None,
     ) -> None:
         """Configure the kit; `async with` starts the cluster.
 
@@ -69,32 +67,30 @@ class AsyncKit:
             start: time of day at the beginning; default: now.
             auto_create_tubes: whether the first put creates a missing tube.
             wait_max: maximum virtual time that a waiting call may skip.
+            cluster: use this real node, with the real clock; the node is emptied first.
+
+        Raises:
+            NotInReal: a real node has the real time.
         """
-        self._start = instant_from(start, "start")
-        self._auto_create_tubes = auto_create_tubes
-        self._wait_seconds_max = seconds(wait_max, "wait_max")
+        began = instant_from(start, "start")
+        wait_seconds_max = seconds(wait_max, "wait_max")
+        self._backend: Backend
+        if cluster is None:
+            self._backend = MemoryBackend(
+                began, auto_create_tubes=auto_create_tubes, wait_seconds_max=wait_seconds_max
+            )
+        elif start is None:
+            self._backend = RealBackend(cluster, auto_create_tubes=auto_create_tubes)
+        else:
+            raise not_in_real("a given start of the clock")
         self._app = app
         self._worker: WorkerRun | None = None
         self._expected: list[tuple[tuple[type[Exception], ...], list[Exception]]] = []
-        self._undo = ExitStack()
 
     async def __aenter__(self) -> Self:
-        time = self._time = VirtualTime(asyncio.get_running_loop())
-        time.wait_seconds_max = self._wait_seconds_max
-        time.install()
-        self._undo.callback(time.uninstall)
-        self._others = asyncio.all_tasks()
-        self._undo.enter_context(quiet_server())
-        began = time.time()
-        self.clock = Clock(self._start, lambda: time.time() - began)
-        start_ms = round((self._start.timestamp() - began) * 1_000)
-        self.node = memory_node(time, start_ms, auto_create_tubes=self._auto_create_tubes)
-        """The node; tests of the kit itself look at it."""
-        self._sent = SentTasks(self.node)
-        self.network = MemoryNetwork(time, self.node.channel)
-        self._networks = [self.network]
-        self._undo.enter_context(_network.using(self.network))
-        await self.node.start()
+        await self._backend.open()
+        self._time = self._backend.time
+        self.clock = Clock(self._backend.start, self._time.time)
         self.client = AsyncClient(TARGET, name="test")
         """A client on the cluster."""
         if self._app is not None:
@@ -113,31 +109,7 @@ class AsyncKit:
         """End the cluster and everything that runs on it."""
         if self._worker is not None:
             self._worker.uninstall()
-        for network in self._networks:
-            network.kill()
-        self.node.depose()
-        try:
-            await self._cancel_all()
-        finally:
-            self._undo.close()
-        if self.node.broken_by is not None:
-            raise self.node.broken_by
-
-    async def _cancel_all(self) -> None:
-        """Cancel all coroutines on the cluster; cancel a coroutine again while it still runs.
-
-        Raises:
-            RuntimeError: a coroutine ignores its cancellations.
-        """
-        kept = {*self._others, asyncio.current_task()}
-        for _ in range(CANCELLATIONS_MAX):
-            left = asyncio.all_tasks() - kept
-            if not left:
-                return
-            for task in left:
-                task.cancel()
-            await asyncio.sleep(0)
-        raise RuntimeError(f"these coroutines ignore their cancellation: {left}")
+        await self._backend.close()
 
     # ------------------------------------------------------------------------------ app
 
@@ -166,15 +138,9 @@ class AsyncKit:
         """
         if self._worker is not None:
             raise RuntimeError("the kit has an app already; include the other app in it")
-        self._worker = WorkerRun(app, self._connect)
+        self._worker = WorkerRun(app, self._backend, self.client)
         self._worker.install(client)
         await app.acreate_tubes()
-
-    def _connect(self) -> tuple[MemoryNetwork, AsyncClient]:
-        network = MemoryNetwork(self._time, self.node.channel)
-        self._networks.append(network)
-        with _network.using(network):
-            return network, AsyncClient(TARGET, name="worker")
 
     # ------------------------------------------------------------------------------ run
 
@@ -212,19 +178,13 @@ class AsyncKit:
         """
         end = self._time.time() + seconds(limit, "limit")
         before = self._begin()
-        await self._time.run_until(self._time.time())
-        checked = -1
-        while True:
-            index = self.node.machine.applied_index
-            if index != checked:  # something has changed
-                left, checked = await self._unfinished(), index
-                if not left:
-                    break
-            due = self._time.next_timer()
-            if due is None or due > end:
+        await self._backend.run_until(self._time.time(), self._worker)
+        while left := await self._unfinished():
+            due = await self._backend.next_due(end)
+            if due is None:
                 shown = ", ".join(f"{task} {task.state}" for task in left[:10])
                 raise TasksLeft(f"{len(left)} tasks are not finished: {shown}")
-            await self._time.run_until(due)
+            await self._backend.run_until(due, self._worker)
         return await self._end(before)
 
     async def run_task(self, task: TaskFunction[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -235,7 +195,7 @@ class AsyncKit:
 
     async def _run_until(self, until: float) -> RunReport:
         before = self._begin()
-        await self._time.run_until(until)
+        await self._backend.run_until(until, self._worker)
         return await self._end(before)
 
     def _begin(self) -> int:
@@ -247,7 +207,7 @@ class AsyncKit:
 
     async def _end(self, before: int) -> RunReport:
         """Stop the worker, unless a handler runs."""
-        await self.node.keep_house()
+        await self._backend.keep_house()
         run = self._worker
         if run is None:
             return RunReport(0, ())
@@ -311,8 +271,8 @@ class AsyncKit:
             of: only tasks of this function of the app, or of this tube; default: all.
         """
         if of is None or isinstance(of, str):
-            return [task for task in self._sent.tasks if of in (None, task.tube)]
-        return [task for task in self._sent.tasks if task.message.spec.type == of.name]
+            return [task for task in self._backend.sent.tasks if of in (None, task.tube)]
+        return [task for task in self._backend.sent.tasks if task.message.spec.type == of.name]
 
     def assert_sent(self, task: TaskFunction[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
         """Check that a call of a task was put with these arguments.
@@ -332,7 +292,11 @@ class AsyncKit:
 
     @contextmanager
     def crash(self, at: CrashPoint) -> Iterator[None]:
-        """Kill the worker in the first attempt of this block, before or after its handler.
+        """Kill the worker in the first attempt of this block.
+
+        Args:
+            at: before the handler runs (`before_run`), at its first pause (`in_run`), after its
+                end (`before_ack`), or after its outcome has reached the cluster (`after_ack`).
 
         Raises:
             AssertionError: no attempt reached this point.
@@ -349,35 +313,43 @@ class AsyncKit:
         """Raise errors in the next attempts of a task, one in each, instead of its handler."""
         self._run.inject(task, errors)
 
+    async def lose_lease(self, task: Handle[Any] | Task) -> None:
+        """Take a TAKEN task from its holder; the task is READY again.
+
+        Raises:
+            WrongState: the task is not TAKEN.
+        """
+        await self.client.tube(task.tube).snatch(task.id)
+
     async def change_leader(self, after: Duration = 0) -> None:
         """Lose the leader and elect the next one `after` some time.
 
-        Streams end, and waiting calls go to the next leader. Tasks of temporary tubes are lost.
+        Streams end, and waiting calls go to the next leader. Tasks of temporary tubes are lost. A
+        real node is stopped and started again.
         """
-        self.node.depose()
-        if pause := seconds(after, "after"):
-            await self._time.run_until(self._time.time() + pause)
-        self.node.elect()
-        await self.node.wait_until_serving()
+        await self._backend.change_leader(seconds(after, "after"))
+
+    def threads_ignored(self) -> AbstractContextManager[None]:
+        """Let the clock move in this block although handlers in threads and processes run.
+
+        Use the block for handlers that hang until their time limit.
+        """
+        return self._backend.threads_ignored()
 
     @contextmanager
     def unreachable(self) -> Iterator[None]:
         """Break the connections of all clients, and refuse new ones in this block."""
-        for network in self._networks:
-            network.cut()
+        self._backend.cut()
         try:
             yield
         finally:
-            for network in self._networks:
-                network.restore()
+            self._backend.restore()
 
     @contextmanager
     def lost_answers(self) -> Iterator[None]:
         """Execute the calls of this block and lose their answers."""
-        for network in self._networks:
-            network.lose_answers(is_lossy=True)
+        self._backend.lose_answers(is_lossy=True)
         try:
             yield
         finally:
-            for network in self._networks:
-                network.lose_answers(is_lossy=False)
+            self._backend.lose_answers(is_lossy=False)

@@ -18,12 +18,13 @@ class Clock:
 
     Args:
         start: time of day at the beginning of the test.
-        seconds: returns the virtual time since then.
+        seconds: returns the time of a clock, which runs from now on.
     """
 
     def __init__(self, start: datetime, seconds: Callable[[], float]) -> None:
         self.start = start
         self._seconds = seconds
+        self._began = seconds()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.now.isoformat(timespec='milliseconds')}>"
@@ -31,7 +32,7 @@ class Clock:
     @property
     def now(self) -> datetime:
         """The time of day, in UTC."""
-        return self.start + timedelta(seconds=self._seconds())
+        return self.start + timedelta(seconds=self._seconds() - self._began)
 
     @property
     def now_ms(self) -> int:

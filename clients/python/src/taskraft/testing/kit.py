@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from taskraft._blocking_facade import blocking
 from taskraft._sync_client import Client
-from taskraft.testing.async_kit import TARGET, AsyncKit
+from taskraft.testing._memory_backend import TARGET
+from taskraft.testing.async_kit import AsyncKit
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from taskraft import Duration, Task
     from taskraft.testing._worker_run import CrashPoint
     from taskraft.testing.clock import Clock
+    from taskraft.testing.real_cluster import RealCluster
     from taskraft.worker import App
     from taskraft.worker.task import TaskFunction
 
@@ -27,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class Kit:
-    """A cluster in memory with a virtual clock; a context manager.
+    """A cluster in memory with a virtual clock, or a real node; a context manager.
 
         with Kit(app) as taskraft:
             welcome.put("a@example.org")
@@ -44,9 +46,12 @@ class Kit:
         start: datetime | str | None = None,
         auto_create_tubes: bool = False,
         wait_max: Duration = "1d",
+        cluster: RealCluster | None = None,
     ) -> None:
         """Configure the kit; the arguments are those of `AsyncKit`."""
-        self._inner = AsyncKit(start=start, auto_create_tubes=auto_create_tubes, wait_max=wait_max)
+        self._inner = AsyncKit(
+            start=start, auto_create_tubes=auto_create_tubes, wait_max=wait_max, cluster=cluster
+        )
         self._app = app
 
     def __enter__(self) -> Self:
@@ -106,6 +111,7 @@ class Kit:
     tasks = blocking(AsyncKit.tasks)
     states = blocking(AsyncKit.states)
     change_leader = blocking(AsyncKit.change_leader)
+    lose_lease = blocking(AsyncKit.lose_lease)
 
     def run_task(self, task: TaskFunction[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Put a call of a task, run until idle, and return the result."""
@@ -137,6 +143,10 @@ class Kit:
     def fail(self, task: TaskFunction[..., Any], *errors: Exception) -> None:
         """Raise errors in the next attempts of a task, one in each, instead of its handler."""
         self._inner.fail(task, *errors)
+
+    def threads_ignored(self) -> AbstractContextManager[None]:
+        """Let the clock move although threads work; see `AsyncKit.threads_ignored`."""
+        return self._inner.threads_ignored()
 
     def unreachable(self) -> AbstractContextManager[None]:
         """Break all connections, and refuse new ones in a block."""

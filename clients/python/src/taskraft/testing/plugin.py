@@ -22,7 +22,14 @@ MARKER = "taskraft"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that names the app of the tests."""
+    """Add the options that name the app of the tests and choose the cluster."""
+    parser.getgroup("taskraft").addoption(
+        "--taskraft",
+        choices=("memory", "real"),
+        default="memory",
+        help="cluster of the fixtures taskraft and ataskraft: in memory with a virtual clock, or a "
+        "real node; tests that need the virtual clock are then skipped",
+    )
     parser.addini("taskraft_app", 'app of the fixture taskraft_app, as "module:app"', default="")
 
 
@@ -40,6 +47,8 @@ def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
     marker = request.node.get_closest_marker(MARKER)
     options: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
     options.pop("app", None)
+    if request.config.getoption("--taskraft") == "real":
+        options["cluster"] = request.getfixturevalue("taskraft_cluster")
     return options
 
 

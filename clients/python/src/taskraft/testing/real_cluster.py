@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
+from itertools import chain
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-PORT_MIN, PORT_STEP = 20_000, 100
-"""First port that is tried, and the step to the next one, in case it is in use."""
+PORT_MIN, PORT_MAX, PORT_STEP = 20_000, 32_000, 100
+"""Ports that are tried, and the step to the next one, in case it is in use."""
+PORTS: Final = (PORT_MAX - PORT_MIN) // PORT_STEP
 OFFSETS: Final = (0, 1, 79)
 """Ports of a node, relative to its client port: clients, other nodes, HTTP."""
 STOP_SECONDS: Final = 20.0
@@ -24,13 +29,22 @@ class RealCluster:
     """A node process on loopback with an empty data directory; a context manager."""
 
     def __init__(self) -> None:
+        self._data = ""
         self._process: subprocess.Popen[str] | None = None
         self.target = ""
         """Address of the node, for `Client`."""
 
     def __enter__(self) -> Self:
-        port = free_port()
-        command = [sys.executable, "-m", "taskraft", "dev", "--port", str(port)]
+        with ExitStack() as stack:
+            self._data = stack.enter_context(TemporaryDirectory(prefix="taskraft-"))
+            self._port = free_port()
+            self._start()
+            self._undo = stack.pop_all()
+        return self
+
+    def _start(self) -> None:
+        command = [sys.executable, "-m", "taskraft", "dev", "--data", self._data]
+        command += ["--port", str(self._port)]
         # The output is read up to the line "ready"; the node prints little after it.
         self._process = subprocess.Popen(  # noqa: S603 - a fixed command
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -40,9 +54,9 @@ class RealCluster:
         for line in self._process.stdout:
             lines.append(line)
             if line.startswith("ready"):
-                self.target = f"127.0.0.1:{port}"
-                return self
-        self.close()
+                self.target = f"127.0.0.1:{self._port}"
+                return
+        self._stop()
         raise RuntimeError(f"`taskraft dev` has not started: {''.join(lines)}")
 
     def __exit__(
@@ -54,7 +68,17 @@ class RealCluster:
         self.close()
 
     def close(self) -> None:
-        """Stop the node."""
+        """Stop the node, and delete its data."""
+        self._stop()
+        self._undo.close()
+
+    def restart(self, pause_seconds: float = 0) -> None:
+        """Stop the node, and start it again after a pause, with its data."""
+        self._stop()
+        time.sleep(pause_seconds)
+        self._start()
+
+    def _stop(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
@@ -68,7 +92,8 @@ class RealCluster:
 
 def free_port() -> int:
     """Return a client port whose other ports are free too."""
-    for port in range(PORT_MIN, 60_000, PORT_STEP):
+    own = PORT_MIN + os.getpid() % PORTS * PORT_STEP  # parallel tests choose different ports
+    for port in chain(range(own, PORT_MAX, PORT_STEP), range(PORT_MIN, own, PORT_STEP)):
         with ExitStack() as opened:
             try:
                 for offset in OFFSETS:

@@ -152,6 +152,11 @@ class Worker:
         return ProcessPool(self._app, tasks, size, limits, grace_seconds=self._cancel_grace)
 
     @property
+    def is_starting(self) -> bool:
+        """Whether the worker does not take tasks yet."""
+        return self._health.state is WorkerState.STARTING
+
+    @property
     def is_stopping(self) -> bool:
         """Whether the worker was asked to end."""
         return self._stopping.is_set()

@@ -1,8 +1,8 @@
-"""Waits, batches, groups and schedules with the client, on a real node."""
+"""Waits, batches, groups and schedules, in memory and on a real node."""
 
+import asyncio
 import inspect
 import math
-import threading
 import uuid
 from dataclasses import replace
 from datetime import timedelta
@@ -27,28 +27,34 @@ from taskraft import (
 )
 from taskraft.v1 import task_pb2, task_service_pb2
 
-pytestmark = pytest.mark.cluster
 
-
-def created(real_client, **settings):
+def created(client, **settings):
     name = f"tube-{uuid.uuid4()}"
-    real_client.create_tube(name, "fifottl", **settings)
-    return real_client.tube(name)
+    client.create_tube(name, "fifottl", **settings)
+    return client.tube(name)
 
 
-def in_thread(work):
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread
+async def worked(client, tube, calling, settle):
+    """Take a task while a call waits for its outcome; return the answer to the call."""
+
+    async def work():
+        task = await client.tube(tube.name).take(wait="10s")
+        await settle(task)
+
+    _, answer = await asyncio.gather(work(), calling)
+    return answer
 
 
 # ---------------------------------------------------------------------------------------- outcomes
 
 
-def test_a_put_waits_for_the_outcome_and_the_result(tube):
-    worker = in_thread(lambda: tube.take(wait="10s").ack({"sum": 5}))
-    task = tube.put_and_wait({"a": 2, "b": 3}, wait="10s")
-    worker.join()
+def test_a_put_waits_for_the_outcome_and_the_result(taskraft, tube):
+    async def both():
+        async with AsyncClient() as client:
+            put = client.tube(tube.name).put_and_wait({"a": 2, "b": 3}, wait="10s")
+            return await worked(client, tube, put, lambda task: task.ack({"sum": 5}))
+
+    task = taskraft.run(both())
     assert (task.outcome, task.result) == ("PROCESSED", b'{"sum":5}')
 
 
@@ -62,33 +68,34 @@ def test_a_refused_put_does_not_wait(tube):
         tube.put_and_wait("x", key="k", wait="10s")
 
 
-def test_a_wait_ends_with_all_tasks_or_with_the_first(real_client):
-    tube = created(real_client, on_ack="keep")
+def test_a_wait_ends_with_all_tasks_or_with_the_first(taskraft, client):
+    tube = created(client, on_ack="keep")
     first, second = tube.put_many(["a", "b"])
-    (task,) = tube.take_many(1, wait=0)
-    worker = in_thread(task.ack)
-    ended = tube.wait([first, second], any=True, wait="10s")
-    worker.join()
+
+    async def wait_for(ids, settle, **options):
+        async with AsyncClient() as own:
+            wait = own.tube(tube.name).wait(ids, **options)
+            return await worked(own, tube, wait, settle)
+
+    ended = taskraft.run(wait_for([first, second], lambda task: task.ack(), any=True, wait="10s"))
     assert [each.outcome for each in ended] == ["PROCESSED", ""]
-    worker = in_thread(lambda: tube.take(wait="10s").bury("broken"))
-    (ended,) = tube.wait(second)
-    worker.join()
+    (ended,) = taskraft.run(wait_for(second, lambda task: task.bury("broken")))
     assert (ended.outcome, ended.state) == ("BURIED_OUT", "BURIED")
 
 
-def test_a_wait_returns_on_progress(tube):
+def test_a_wait_returns_on_progress(taskraft, tube):
     task_id = tube.put("x", key=("order", "7"))
-    task = tube.take(wait=0)
-    is_seen = threading.Event()
 
-    def tell_progress():
-        while not is_seen.is_set():
-            task.touch(progress=0.5, note="half")
+    async def report():
+        async with AsyncClient() as client:
+            mine = client.tube(tube.name)
+            task = await mine.take(wait=0)
+            wait = asyncio.create_task(mine.wait(Keys(("order", "7")), progress=True, wait="10s"))
+            while not wait.done():
+                await task.touch(progress=0.5, note="half")
+            return await wait
 
-    worker = in_thread(tell_progress)
-    (seen,) = tube.wait(Keys(("order", "7")), progress=True, wait="10s")
-    is_seen.set()
-    worker.join()
+    (seen,) = taskraft.run(report())
     assert (seen.id, seen.message.progress.note) == (task_id, "half")
 
 
@@ -165,10 +172,10 @@ def test_an_administrator_moves_tasks_from_state_to_state(tube):
     assert tube.cancel(second) == (0, 1)
 
 
-def test_tasks_are_moved_and_dead_letters_are_redriven(real_client):
-    dead = created(real_client)
-    source = created(real_client, dead_letter_tube=dead.name)
-    other = created(real_client)
+def test_tasks_are_moved_and_dead_letters_are_redriven(client):
+    dead = created(client)
+    source = created(client, dead_letter_tube=dead.name)
+    other = created(client)
     source.put_many([str(n) for n in range(3)])
     for task in source.take_many(2, wait=0):
         task.reject(reason="broken")
@@ -189,8 +196,8 @@ def test_tasks_are_moved_and_dead_letters_are_redriven(real_client):
 # ----------------------------------------------------------------------------------------- batches
 
 
-def test_a_release_can_change_the_task_its_position_and_its_ttl(real_client, tube):
-    other = created(real_client)
+def test_a_release_can_change_the_task_its_position_and_its_ttl(client, tube):
+    other = created(client)
     first = tube.put("a", priority=1)
     tube.put("b", priority=9)
     task = tube.take(wait=0)
@@ -215,8 +222,8 @@ def test_a_task_is_changed_with_its_burial_and_at_its_end(tube):
     assert (seen.text(), seen.result, seen.outcome) == ("small", b"result", "PROCESSED")
 
 
-def test_a_batch_does_all_or_nothing(real_client, tube):
-    orders, invoices = tube, created(real_client)
+def test_a_batch_does_all_or_nothing(client, tube):
+    orders, invoices = tube, created(client)
     orders.put("order 7")
     waiting = orders.put("order 8")
     with orders.take(wait=0) as order:
@@ -227,25 +234,25 @@ def test_a_batch_does_all_or_nothing(real_client, tube):
             .update(orders.name, waiting, priority=3)
         )
         assert len(batch) == 3
-        results = real_client.execute(batch)
+        results = client.execute(batch)
     assert order.is_settled
     assert len(results[1].put.task_ids) == 2
     assert [task.text() for task in invoices.take_many(9, wait=0)] == ["b", "a"]
     with pytest.raises(errors.LeaseStale) as told:
-        real_client.execute(Batch().delete(orders.name, waiting).ack(order))
+        client.execute(Batch().delete(orders.name, waiting).ack(order))
     assert told.value.metadata["operation"] == "1"
     assert orders.peek(waiting).priority == 3
 
 
-def test_every_operation_can_be_part_of_a_batch(real_client, tube):
-    elsewhere = created(real_client)
+def test_every_operation_can_be_part_of_a_batch(client, tube):
+    elsewhere = created(client)
     released, rejected, buried, gone, kicked, moved = tube.put_many([*"abcdef"])
     first, second = tube.take_many(2, wait=0)
     tube.bury(kicked)
     batch = Batch().release(first, "1h", reason="later").reject(second, "never")
     batch.bury(tube.name, buried, reason="why").delete(tube.name, gone).kick(tube.name, kicked)
     batch.move(tube.name, moved, elsewhere.name, delay="1h")
-    real_client.execute(batch)
+    client.execute(batch)
     assert [(task.text(), task.state) for task in elsewhere.list()] == [("f", "DELAYED")]
     states = {task.id: task.state for task in tube.list()}
     assert states == {
@@ -259,35 +266,35 @@ def test_every_operation_can_be_part_of_a_batch(real_client, tube):
 # ------------------------------------------------------------------------------- groups, schedules
 
 
-def test_a_group_holds_its_tasks_and_ends_with_one_more(real_client, tube):
-    books, name = created(real_client), f"book-{uuid.uuid4()}"
-    group = real_client.groups.create(name, end_task=books.task("bind"), only_if_processed=True)
+def test_a_group_holds_its_tasks_and_ends_with_one_more(client, tube):
+    books, name = created(client), f"book-{uuid.uuid4()}"
+    group = client.groups.create(name, end_task=books.task("bind"), only_if_processed=True)
     assert group.state == "HELD"
     tube.put_many(["page 1", "page 2"], group=name)
     assert tube.take(wait=0) is None
-    real_client.groups.start(name)
+    client.groups.start(name)
     for page in tube.take_many(2, wait="5s"):
         page.ack()
     assert books.take(wait="5s").text() == "bind"
-    group = real_client.groups.get(name)
+    group = client.groups.get(name)
     assert (group.state, group.processed) == ("ENDED", 2)
     with pytest.raises(errors.GroupExists):
-        real_client.groups.create(name)
+        client.groups.create(name)
 
 
-def test_a_cancelled_group_puts_its_abort_task(real_client, tube):
+def test_a_cancelled_group_puts_its_abort_task(client, tube):
     name = f"group-{uuid.uuid4()}"
-    real_client.groups.create(name, abort_task=tube.task("clean up"))
+    client.groups.create(name, abort_task=tube.task("clean up"))
     tube.put("never", group=name)
-    assert real_client.groups.cancel(name, revoke=True).state == "CANCELLED"
+    assert client.groups.cancel(name, revoke=True).state == "CANCELLED"
     assert tube.take(wait="5s").text() == "clean up"
     with pytest.raises(errors.GroupNotFound):
-        real_client.groups.start("nobody")
+        client.groups.start("nobody")
 
 
-def test_a_schedule_is_made_paused_listed_and_removed(real_client, tube):
+def test_a_schedule_is_made_paused_listed_and_removed(client, tube):
     name = f"nightly-{uuid.uuid4()}"
-    made = real_client.schedules.create(
+    made = client.schedules.create(
         name,
         "30 2 * * *",
         tube.task({"report": 1}, priority=5),
@@ -301,27 +308,31 @@ def test_a_schedule_is_made_paused_listed_and_removed(real_client, tube):
     assert made.overlap == "skip"
     assert (made.tube, made.spec.priority) == (tube.name, 5)
     assert made.next.minute == 30
-    assert real_client.schedules.update(replace(made, paused=True)).next is None
-    (again,) = [each for each in real_client.schedules.list() if each.name == name]
+    assert client.schedules.update(replace(made, paused=True)).next is None
+    (again,) = [each for each in client.schedules.list() if each.name == name]
     assert replace(again, paused=False, next_ms=made.next_ms) == made
-    assert [each.name for each in real_client.schedules.list() if each.paused] == [name]
-    real_client.schedules.delete(name)
+    assert [each.name for each in client.schedules.list() if each.paused] == [name]
+    client.schedules.delete(name)
     with pytest.raises(errors.ScheduleNotFound):
-        real_client.schedules.delete(name)
+        client.schedules.delete(name)
     with pytest.raises(errors.InvalidField) as told:
-        real_client.schedules.create(name, "0 61 * * *", tube.task("x"))
+        client.schedules.create(name, "0 61 * * *", tube.task("x"))
     (violation,) = told.value.violations
     assert violation.field == "schedule.cron"
     with pytest.raises(TypeError, match="zone"):
-        real_client.schedules.create(name, "* * * * *", tube.task("x"), zone="UTC")
+        client.schedules.create(name, "* * * * *", tube.task("x"), zone="UTC")
 
 
 # ----------------------------------------------------------------------------------------- asyncio
 
 
-async def test_the_client_for_asyncio_does_the_same(node):
-    async with AsyncClient(node.target) as client:
-        name = f"tube-{uuid.uuid4()}"
+def test_the_client_for_asyncio_does_the_same(taskraft):
+    texts = taskraft.run(use_asyncio(f"tube-{uuid.uuid4()}"))
+    assert texts == ["next"]
+
+
+async def use_asyncio(name):
+    async with AsyncClient() as client:
         await client.create_tube(name)
         tube = client.tube(name)
         await client.groups.create(name, end_task=tube.task("end"))
@@ -330,9 +341,10 @@ async def test_the_client_for_asyncio_does_the_same(node):
             await client.execute(Batch().ack(task).put(tube.task("next")))
         (waiting,) = await tube.wait(task.id + 1, wait=0)
         assert waiting.outcome == "TIMEOUT"
-        assert [each.text() async for each in tube.list()] == ["next"]
+        texts = [each.text() async for each in tube.list()]
         await client.schedules.create(name, "0 0 1 1 *", tube.task("happy new year"))
         await client.schedules.delete(name)
+        return texts
 
 
 @pytest.mark.parametrize(
@@ -350,12 +362,12 @@ def test_both_clients_offer_the_same_methods(blocking, asynchronous):
     assert offered(blocking) == offered(asynchronous)
 
 
-def test_a_wait_after_success_does_not_fail(real_client, tube):
+def test_a_wait_after_success_does_not_fail(client, tube):
     task_id = tube.put("x")
     tube.take(wait=0).ack()
     (ended,) = tube.wait(task_id)
     assert (str(ended), ended.outcome, ended.state) == (f"{tube.name}/{task_id}", "NOT_KEPT", "")
-    kept = created(real_client, on_ack="keep")
+    kept = created(client, on_ack="keep")
     task_id = kept.put("x")
     kept.take(wait=0).ack("done")
     (ended,) = kept.wait(task_id)
@@ -364,7 +376,7 @@ def test_a_wait_after_success_does_not_fail(real_client, tube):
         tube.wait(99)
 
 
-def test_a_put_and_a_settlement_return_the_task_as_it_is_afterwards(real_client, tube):
+def test_a_put_and_a_settlement_return_the_task_as_it_is_afterwards(client, tube):
     task = tube.put_and_read({"n": 1}, delay="1h", key="k")
     assert (task.id, task.state, task.json()) == (1, "DELAYED", {"n": 1})
     assert task.visible_at - task.created == timedelta(hours=1)
@@ -377,35 +389,35 @@ def test_a_put_and_a_settlement_return_the_task_as_it_is_afterwards(real_client,
     reason = task_service_pb2.Settlement(
         release=task_service_pb2.Settlement.Release(failure=task_pb2.Failure(type="Broken"))
     )
-    (released,) = real_client.settle_and_read(first.token, reason)
+    (released,) = client.settle_and_read(first.token, reason)
     assert (released.id, released.state, released.failed_attempts) == (first.id, "DELAYED", 1)
-    (gone,) = real_client.settle_and_read(second.token)
+    (gone,) = client.settle_and_read(second.token)
     assert (gone.id, gone.state, gone.outcome) == (second.id, "", "PROCESSED")
     with pytest.raises(errors.LeaseStale, match=f"token {first.token}: "):
-        real_client.settle_and_read(first.token)
+        client.settle_and_read(first.token)
 
 
 # ------------------------------------------------------------------------------------------- tubes
 
 
-def test_a_tube_that_exists_with_other_options_is_named_and_changed(real_client):
+def test_a_tube_that_exists_with_other_options_is_named_and_changed(client):
     name = f"tube-{uuid.uuid4()}"
     retry = Retry(attempts_max=3, backoff="1s")
     wanted = {"ttr": "1m", "retry": retry}
-    real_client.create_tube(name, **wanted)
-    real_client.create_tube(name, if_not_exists=True, take_paused=False, ttl=math.inf, **wanted)
+    client.create_tube(name, **wanted)
+    client.create_tube(name, if_not_exists=True, take_paused=False, ttl=math.inf, **wanted)
     with pytest.warns(TubeDiffers, match="another ttr, retry;") as told:
-        real_client.create_tube(name, if_not_exists=True, ttr="2m", retry=Retry(attempts_max=3))
+        client.create_tube(name, if_not_exists=True, ttr="2m", retry=Retry(attempts_max=3))
     assert told[0].message.differences == ("ttr", "retry")
-    tube = real_client.ensure_tube(name, ttr="2m", on_ack="keep")
+    tube = client.ensure_tube(name, ttr="2m", on_ack="keep")
     assert (tube.options.ttr_ms, tube.options.on_ack) == (120_000, "keep")
     assert tube.options.retry.attempts_max == 3
-    assert real_client.ensure_tube(name, ttr="2m") == tube
-    assert real_client.ensure_tube(f"{name}-2", "fifo").kind == "fifo"
+    assert client.ensure_tube(name, ttr="2m") == tube
+    assert client.ensure_tube(f"{name}-2", "fifo").kind == "fifo"
     with pytest.warns(TubeDiffers, match="another kind"):
-        real_client.create_tube(name, "fifo", if_not_exists=True)
+        client.create_tube(name, "fifo", if_not_exists=True)
     with pytest.raises(errors.TubeExists, match="another kind, profile"):
-        real_client.ensure_tube(name, "utube", profile="t15")
+        client.ensure_tube(name, "utube", profile="t15")
     with pytest.raises(errors.InvalidField, match="fixed when the tube is created"):
-        real_client.ensure_tube(name, priority_order="higher_first")
-    assert real_client.list_tubes(name) == [tube]
+        client.ensure_tube(name, priority_order="higher_first")
+    assert client.list_tubes(name) == [tube]
