@@ -7,10 +7,13 @@ import hmac
 from collections.abc import Mapping
 from typing import Final
 
+from prometheus_client import ProcessCollector
+
 from taskraft_replication.background import Background
 from taskraft_service.access.audit import log_unauthenticated
 from taskraft_service.access.principals import digest_of
 from taskraft_service.access.security import CertificateCollector
+from taskraft_service.api.cluster.service import server_version
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.metrics.clock import ClockCollector
@@ -155,12 +158,14 @@ def probe_pages(components: NodeComponents, readiness: Readiness) -> Mapping[str
             components.temporary,
             components.disk,
             components.machine,
+            server_version(),
         ),
         ScrubCollector(components.scrubber, components.unknown_tables),
         ClockCollector(components.clock, lambda: components.machine.queue.wall_offset_ms),
         CertificateCollector(components.security),
     ):
         components.registry.register(collector)
+    ProcessCollector(registry=components.registry)
     page = MetricsPage(
         components.registry,
         (TubeCollector(components.queues, components.clock.now_ms),),

@@ -134,7 +134,7 @@ async def test_the_metrics_count_calls_and_tasks(node):
     assert found["taskraft_entry_seconds_count", "0"] >= 3
     assert found["taskraft_log_sync_seconds_count", "0"] >= 3
     names = {family.name for family in text_string_to_metric_families(text)}
-    assert all(re.fullmatch(r"taskraft_[a-z_]+", name) for name in names)
+    assert all(re.fullmatch(r"(taskraft|process)_[a-z_]+", name) for name in names)
 
 
 async def test_metrics_with_a_token_are_shown_only_with_the_token(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -28,6 +29,7 @@ class NodeCollector(Collector):
         temporary: temporary tubes.
         disk: volume of the data directory.
         machine: state machine of the queue.
+        version: version of the installed server.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - each is one thing that is shown
@@ -40,6 +42,7 @@ class NodeCollector(Collector):
         temporary: TemporaryTubes,
         disk: DiskMonitor,
         machine: QueueMachine,
+        version: str,
     ) -> None:
         self._phases = phases
         self._calls = calls
@@ -49,9 +52,11 @@ class NodeCollector(Collector):
         self._temporary = temporary
         self._disk = disk
         self._machine = machine
+        self._version = version
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the node."""
+        yield self._build()
         yield self._phase()
         yield self._by_outcome()
         yield CounterMetricFamily(
@@ -86,6 +91,15 @@ class NodeCollector(Collector):
         ):
             yield GaugeMetricFamily(name, text, value=number)
         yield from self._feed()
+
+    def _build(self) -> Metric:
+        build = GaugeMetricFamily(
+            "taskraft_build_info",
+            "1, with the versions of the server and of Python.",
+            labels=("version", "python"),
+        )
+        build.add_metric((self._version, platform.python_version()), 1)
+        return build
 
     def _phase(self) -> Metric:
         phase = GaugeMetricFamily(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskraft_replication.core.types import RaftRole
+from taskraft_replication.core.types import MemberId, RaftRole
 from taskraft_replication.node.status import NodeStatus
 from taskraft_replication.observer import RaftCounters
 
@@ -67,6 +67,16 @@ class RaftCollector(Collector):
                 "1 while this node leads.",
                 status.role is RaftRole.LEADER,
             ),
+            (
+                "taskraft_voters",
+                "Voters of the cluster as this node knows it, running or not.",
+                len(_voters(status)),
+            ),
+            (
+                "taskraft_is_voter",
+                "1 if this node is a voter of the cluster.",
+                status.member_id in _voters(status),
+            ),
             ("taskraft_term", "Current term.", status.term),
             (
                 "taskraft_commit_index",
@@ -123,6 +133,11 @@ class RaftCollector(Collector):
             counter = CounterMetricFamily(name, text, labels=("group",))
             counter.add_metric((group,), number)
             yield counter
+
+
+def _voters(status: NodeStatus) -> Set[MemberId]:
+    """Return the voters of the configuration; of both halves while the configuration changes."""
+    return {*status.conf_state.voters, *status.conf_state.voters_outgoing}
 
 
 def _peers(status: NodeStatus, group: str) -> Iterator[Metric]:

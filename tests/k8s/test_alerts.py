@@ -1,0 +1,125 @@
+"""Test the alerts with promtool, and the names in alerts and dashboards against a live node."""
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from taskraft import Client
+from taskraft_service.queue.entities.life_cycle import EventKind
+from tools.local_cluster import LocalCluster
+
+ROOT = Path(__file__).parents[2]
+MONITORING = ROOT / "k8s/components/monitoring"
+RULES = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]["groups"]
+ALERTS = [rule for group in RULES for rule in group["rules"]]
+CASES = yaml.safe_load((Path(__file__).parent / "alerts.yaml").read_text())
+RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
+DASHBOARDS = sorted((MONITORING / "dashboards").glob("*.json"))
+METRIC = re.compile(r"\b(?:taskraft|process)_[a-z_]+")
+ABSENT_UNTIL_NEEDED = {
+    "taskraft_certificate_expires_timestamp_seconds",  # only with certificates
+    "taskraft_wall_clock_deviation_seconds",  # only while a majority agrees
+}
+
+
+def promtool(folder, *arguments):
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed")
+    return subprocess.run(
+        [program, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_alerts_and_their_texts_are_valid(tmp_path):
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": RULES}))
+    checked = promtool(tmp_path, "check", "rules", "rules.yaml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_alerts_fire_when_they_must_and_only_then(tmp_path):
+    for rule in ALERTS:
+        assert rule["annotations"]["description"].endswith(".")
+    bare = [{**rule, "annotations": {}} for rule in ALERTS]
+    (tmp_path / "rules.yaml").write_text(
+        yaml.safe_dump({"groups": [{"name": "taskraft", "rules": bare}]})
+    )
+    (tmp_path / "alerts.yaml").write_text(yaml.safe_dump(CASES))
+    tested = promtool(tmp_path, "test", "rules", "alerts.yaml")
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+@pytest.mark.parametrize("alert", [rule["alert"] for rule in ALERTS])
+def test_each_alert_has_a_runbook_and_a_case_in_which_it_fires(alert):
+    (rule,) = [rule for rule in ALERTS if rule["alert"] == alert]
+    assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{alert.lower()}"
+    assert f"\n## {alert}\n" in RUNBOOKS
+    fired = [
+        case
+        for test in CASES["tests"]
+        for case in test["alert_rule_test"]
+        if case["alertname"] == alert and case.get("exp_alerts")
+    ]
+    assert fired
+
+
+def expressions():
+    """Yield the name and the text of each expression of the alerts and dashboards."""
+    for rule in ALERTS:
+        yield rule["alert"], rule["expr"]
+    for path in DASHBOARDS:
+        board = json.loads(path.read_text())
+        for panel in board["panels"]:
+            for target in panel.get("targets", ()):
+                yield f"{path.stem}: {panel['title']}", target["expr"]
+        for variable in board["templating"]["list"]:
+            yield f"{path.stem}: {variable['name']}", variable["query"]
+
+
+@pytest.fixture(scope="module")
+def live_names(tmp_path_factory):
+    """Return the names of the samples of a leader that has served a task."""
+    with LocalCluster(3, tmp_path_factory.mktemp("alerts")) as cluster:
+        with Client(cluster.target) as client:
+            client.create_tube("mail")
+            tube = client.tube("mail")
+            tube.put(b"x")
+            with tube.take():
+                pass
+        leader = cluster.leader()
+        with urllib.request.urlopen(f"http://{leader.http_address}/metrics") as answer:
+            page = answer.read().decode()
+    return {
+        line.partition("{")[0].partition(" ")[0] for line in page.splitlines() if line[0] != "#"
+    }
+
+
+def test_each_metric_of_alerts_and_dashboards_is_in_a_live_page(live_names):
+    unknown = {
+        (where, name)
+        for where, text in expressions()
+        for name in METRIC.findall(text)
+        if name not in live_names | ABSENT_UNTIL_NEEDED
+    }
+    assert not unknown
+
+
+def test_each_operation_in_alerts_and_dashboards_exists():
+    known = {kind.name.lower() for kind in EventKind}
+    for where, text in expressions():
+        for choice in re.findall(r'operation=~?"([^"]+)"', text):
+            assert set(choice.split("|")) <= known, where
+
+
+def test_each_panel_tells_its_meaning():
+    for path in DASHBOARDS:
+        panels = json.loads(path.read_text())["panels"]
+        assert len({panel["id"] for panel in panels}) == len(panels)
+        for panel in panels:
+            assert panel["type"] == "row" or panel["description"].endswith((".", "`.")), panel
