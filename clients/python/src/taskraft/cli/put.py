@@ -145,8 +145,10 @@ def _content_type(content: bytes) -> str:
 def _put_lines(
     tube: str, options: PutOptions, output: str, target: str | None, timeout: float
 ) -> None:
+    from taskraft.cli.progress import shown
+
     with connect(target, timeout) as client:
-        task_ids = client.tube(tube).put_many(_lines(), **options)
+        task_ids = client.tube(tube).put_many(shown(_lines(), "putting"), **options)
     _show(tube, task_ids, output, options)
 
 

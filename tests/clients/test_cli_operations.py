@@ -1,0 +1,305 @@
+"""Commands for operators: apply, export, import, check, doctor, support bundle, top, bench."""
+
+import json
+import stat
+import tarfile
+import uuid
+
+import pytest
+
+from taskraft import Statistics, TubeStatistics
+from taskraft.cli.bench import Measurement
+from taskraft.cli.doctor import REDACTED, redacted
+from taskraft.cli.health import Level, Threshold, of_cluster, of_tube, worst
+from taskraft.cli.progress import shown
+from taskraft.cli.top import rows_of
+from taskraft.v1 import cluster_service_pb2, tube_service_pb2
+
+
+@pytest.fixture
+def own(node, run, monkeypatch, real_client):
+    """Return a new tube of the real node, to which the command line talks."""
+    monkeypatch.setenv("TASKRAFT_TARGET", node.target)
+    name = f"tube-{uuid.uuid4().hex}"
+    real_client.create_tube(name)
+    return real_client.tube(name)
+
+
+# ------------------------------------------------------------------------------------------- apply
+
+
+FILE = """
+tubes:
+  - name: NAME
+    kind: fifottl
+    ttr: 60s
+    retry: {attempts_max: 5, backoff: 1s}
+schedules:
+  - name: NAME
+    cron: "30 2 * * *"
+    tube: NAME
+    payload: {report: all}
+    task: {priority: 3}
+"""
+
+
+@pytest.mark.cluster
+def test_a_file_is_applied_once(own, run, real_client, tmp_path):
+    name = f"new-{uuid.uuid4().hex}"
+    path = tmp_path / "tubes.yaml"
+    path.write_text(FILE.replace("NAME", name))
+
+    def actions(options=""):
+        done = run(f"apply -f {path} {options} -o json")
+        assert done.exit_code == 0, done.output
+        return [(each["kind"], each["action"]) for each in json.loads(done.stdout)]
+
+    assert actions("--dry-run") == [("tube", "create"), ("schedule", "create")]
+    assert real_client.list_tubes([name]) == []
+    assert actions() == [("tube", "create"), ("schedule", "create")]
+    assert real_client.list_tubes([name])[0].options.ttr_ms == 60_000
+    assert actions() == [("tube", "unchanged"), ("schedule", "unchanged")]
+    path.write_text(path.read_text().replace("60s", "2m").replace("30 2", "31 2"))
+    shown_lines = run(f"apply -f {path} --dry-run").stdout
+    assert "ttr_ms: 60000 -> 120000" in shown_lines
+    assert "cron: 30 2 * * * -> 31 2 * * *" in shown_lines
+    assert actions() == [("tube", "update"), ("schedule", "update")]
+    assert real_client.list_tubes([name])[0].options.ttr_ms == 120_000
+    path.write_text(f"tubes: [{{name: {name}, kind: fifo}}, {{name: {name}-b}}]")
+    refused = run(f"apply -f {path}")
+    assert refused.exit_code == 2
+    assert "kind is fixed" in refused.stderr
+    assert real_client.list_tubes([f"{name}-b"]) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[",
+        "other: []",
+        "tubes: {name: a}",
+        "tubes: [{kind: fifo}]",
+        "tubes: [{name: a, typo: 1}]",
+        "tubes: [{name: a, ttr: soon}]",
+        "tubes: [{name: a, kind: typo}]",
+        "tubes: [{name: a, retry: {typo: 1}}]",
+        "tubes: [{name: a}, {name: a}]",
+        "schedules: [{name: a, cron: '* * * * *', tube: a}]",
+        "schedules: [{name: a, cron: '* * * * *', tube: a, payload: b, typo: 1}]",
+    ],
+)
+@pytest.mark.cluster
+def test_a_wrong_file_is_refused_as_a_whole(own, run, real_client, tmp_path, content):
+    path = tmp_path / "tubes.yaml"
+    path.write_text(content)
+    before = len(real_client.list_tubes())
+    done = run(f"apply -f {path}")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert len(real_client.list_tubes()) == before
+
+
+# ------------------------------------------------------------------------------- export and import
+
+
+@pytest.mark.cluster
+def test_exported_tasks_are_imported_with_their_options(own, run, real_client, tmp_path):
+    own.put(b"\xff", priority=3, headers={"a": "b"}, type="mail", delay="1h")
+    own.put({"n": 1})
+    path = tmp_path / "tasks.jsonl"
+    assert run(f"export {own.name} --file {path}").exit_code == 0
+    real_client.create_tube(f"{own.name}-copy")
+    assert run(f"import {own.name}-copy {path} --dry-run").stdout == "2 would be imported\n"
+    copy = real_client.tube(f"{own.name}-copy")
+    assert [*copy.list()] == []
+    assert run(f"import {own.name}-copy {path}").stdout == "2 imported\n"
+    first, second = copy.list()
+    assert (first.payload, first.state, first.priority) == (b"\xff", "DELAYED", 3)
+    assert (first.message.spec.type, second.json()) == ("mail", {"n": 1})
+    assert run(f"export {own.name} --where 'state = DELAYED'").stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "{}", '{"format": "x"}', '{"format": "taskraft.task.v1", "spec": {"typo": 1}}']
+)
+def test_a_wrong_line_stops_an_import_before_the_first_put(cluster, run, line):
+    good = '{"format": "taskraft.task.v1", "spec": {"payload": "YQ=="}}'
+    done = run("import emails -", input=f"{good}\n{line}\n")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "line 2" in done.stderr
+    assert not cluster.calls
+
+
+def test_progress_passes_all_items_on():
+    assert list(shown(range(3), "counting", 3)) == [0, 1, 2]
+
+
+# ------------------------------------------------------------------------------- check and doctor
+
+
+def state_of(*active, leader="n0", lag=0, clock=0):
+    """Return a state of one leader and of voters that are active or not."""
+    state = cluster_service_pb2.GetClusterStateResponse(leader=leader, node="n0")
+    state.state.last_index = 1_000
+    for number, is_active in enumerate(active):
+        member = state.members.add(name=f"n{number}", active=is_active, leader=number == 0)
+        member.suffrage = cluster_service_pb2.Member.VOTER
+        member.match_index = 1_000 - lag
+        member.wall_deviation_ms = clock
+    return state
+
+
+@pytest.mark.parametrize(
+    ("state", "level"),
+    [
+        (state_of(True, True, True), Level.OK),
+        (state_of(True, True, False), Level.CRITICAL),
+        (state_of(True, True, True, True, False), Level.WARNING),
+        (state_of(True, True, True, leader=""), Level.CRITICAL),
+        (state_of(True, True, True, lag=60), Level.WARNING),
+        (state_of(True, True, True, lag=600), Level.CRITICAL),
+        (state_of(True, True, True, clock=-300), Level.WARNING),
+        (state_of(True, True, True, clock=3_000), Level.CRITICAL),
+        (state_of(True, True, True, leader="n1"), Level.UNKNOWN),
+    ],
+)
+def test_the_level_of_a_cluster_is_that_of_its_worst_finding(state, level):
+    assert worst(list(of_cluster(state, lag=Threshold(50, 500)))) == level
+
+
+def test_the_level_of_a_tube_follows_its_limits():
+    tasks = tube_service_pb2.TubeStatistics.Tasks(ready=10, buried=1)
+    counts = TubeStatistics.of(
+        tube_service_pb2.TubeStatistics(tube="t", tasks=tasks, oldest_ready_ms=1_000)
+    )
+    none = Threshold(None, None)
+
+    def level(**limits):
+        every = {"backlog": none, "age_seconds": none, "buried": none, **limits}
+        return worst(list(of_tube(counts, 61_000, **every)))
+
+    assert level() == Level.OK
+    assert level(backlog=Threshold(10, 20)) == Level.OK
+    assert level(backlog=Threshold(9, 20)) == Level.WARNING
+    assert level(backlog=Threshold(1, 9)) == Level.CRITICAL
+    assert level(age_seconds=Threshold(59, None)) == Level.WARNING
+    assert level(buried=Threshold(None, 0)) == Level.CRITICAL
+
+
+@pytest.mark.cluster
+def test_a_check_ends_with_the_exit_code_of_monitoring(own, run):
+    assert run("check cluster").exit_code == 0
+    assert run("check cluster -t 127.0.0.1:1 --timeout 500ms").exit_code == 2
+    own.put_many(["a", "b"])
+    assert run(f"check tube {own.name}").exit_code == 0
+    assert run(f"check tube {own.name} --backlog-warning 1").exit_code == 1
+    done = run(f"check tube {own.name} --backlog-critical 1")
+    assert (done.exit_code, done.stdout) == (2, "CRITICAL: backlog: 2 tasks READY\n")
+    assert run("check tube missing").exit_code == 3
+    (value,) = json.loads(run(f"check tube {own.name} -o json").stdout)
+    assert value["name"] == "OK"
+
+
+def test_limits_in_the_wrong_order_are_a_usage_error(cluster, run):
+    assert run("check tube a --backlog-warning 2 --backlog-critical 1").exit_code == 2
+    assert not cluster.calls
+
+
+@pytest.mark.cluster
+def test_the_doctor_finds_a_healthy_cluster_and_an_unreachable_one(own, run):
+    findings = json.loads(run("doctor -o json").stdout)
+    assert {each["level"] for each in findings} == {"OK"}
+    done = run("doctor -t 127.0.0.1:1 --timeout 500ms -o json")
+    assert done.exit_code == 1
+    (only,) = json.loads(done.stdout)
+    assert only["level"] == "CRITICAL"
+    assert only["advice"]
+
+
+@pytest.mark.cluster
+def test_a_support_bundle_has_no_payloads_and_one_reader(own, run, real_client, tmp_path):
+    path = tmp_path / "support.tar.gz"
+    task = own.task("very-secret", key="very-secret-key", headers={"a": "secret"})
+    real_client.schedules.create(own.name, "0 0 1 1 *", task)
+    assert run(f"support-bundle {path}").exit_code == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with tarfile.open(path) as archive:
+        texts = {one.name: archive.extractfile(one).read().decode() for one in archive}
+    assert "taskraft-support/cluster_state.json" in texts
+    assert own.name in texts["taskraft-support/schedules.json"]
+    assert "dmVyeS1zZWNyZXQ" not in "".join(texts.values())  # base64, as JSON has bytes
+    assert "very-secret-key" not in "".join(texts.values())
+    before = path.read_bytes()
+    again = run(f"support-bundle {path}")
+    assert (again.exit_code, path.read_bytes()) == (2, before)
+
+
+def test_redaction_reaches_nested_values():
+    assert redacted([{"spec": {"payload": "x", "type": "t", "headers": {}}}]) == [
+        {"spec": {"payload": REDACTED, "type": "t", "headers": {}}}
+    ]
+
+
+# ----------------------------------------------------------------------------------- top and bench
+
+
+def statistics(now_ms, **counts):
+    tubes = [
+        TubeStatistics.of(
+            tube_service_pb2.TubeStatistics(
+                tube=name, calls=tube_service_pb2.TubeStatistics.Calls(put=put)
+            )
+        )
+        for name, put in counts.items()
+    ]
+    return Statistics(tubes=tuple(tubes), total=tubes[0], now_ms=now_ms, revision=1)
+
+
+def test_rates_are_differences_per_second_of_the_cluster():
+    rows = rows_of(statistics(1_000, a=10, b=5), statistics(3_000, a=30, b=105, c=7), "put")
+    assert [(row.name, row.put) for row in rows] == [("b", 50.0), ("a", 10.0), ("c", 0.0)]
+    assert [row.name for row in rows_of(None, statistics(1, b=1, a=2), "name")] == ["a", "b"]
+
+
+@pytest.mark.cluster
+def test_top_shows_the_tubes_a_number_of_times(own, run):
+    done = run("top --count 2 --interval 10ms")
+    assert done.exit_code == 0
+    assert done.stdout.count("PUT/S") == 2
+    assert own.name[:20] in done.stdout
+
+
+def test_top_without_a_terminal_needs_a_count(cluster, run):
+    assert run("top").exit_code == 2
+    assert run("top --count 1 --interval 0s").exit_code == 2
+    assert not cluster.calls
+
+
+def test_percentiles_and_histogram_of_latencies():
+    measured = Measurement("put", 100, 2.0, [float(n) for n in range(1, 101)])
+    value = measured.value()
+    assert (value["p50_ms"], value["p99_ms"], value["max_ms"]) == (50.0, 99.0, 100.0)
+    assert value["tasks_per_second"] == 50.0
+    assert value["histogram"] == {
+        "1": 1,
+        "2": 1,
+        "4": 2,
+        "8": 4,
+        "16": 8,
+        "32": 16,
+        "64": 32,
+        "128": 36,
+    }
+    assert Measurement("put").value()["max_ms"] == 0.0
+
+
+@pytest.mark.cluster
+def test_a_benchmark_counts_every_task_and_leaves_no_tube(own, run, real_client):
+    done = run("bench --tasks 250 --batch 100 --clients 2 -o json")
+    assert done.exit_code == 0, done.output
+    assert [(each["name"], each["tasks"]) for each in json.loads(done.stdout)] == [
+        ("put", 250),
+        ("take", 250),
+        ("ack", 250),
+    ]
+    assert real_client.list_tubes(["bench-*"]) == []
