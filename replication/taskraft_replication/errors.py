@@ -44,6 +44,10 @@ class FormatUnknown(DirectoryRefused):
     """The data was written in a format that this version does not read."""
 
 
+class VersionTooOld(DirectoryRefused):
+    """The release of this member does not speak the cluster version; the text names the version."""
+
+
 class LogDamaged(ReplicationError):
     """Durable data is missing or unreadable; acknowledged entries or votes may be lost.
 

@@ -17,6 +17,7 @@ from taskraft_replication.driver.trimmer import (
     KEPT_ENTRIES,
     TrimPolicy,
 )
+from taskraft_replication.peers.contract import NO_PROGRAM, ProgramVersions
 from taskraft_replication.storage.failpoints import NO_FAILPOINTS, Failpoints
 from taskraft_replication.storage.segment import SEGMENT_BYTES
 
@@ -56,6 +57,8 @@ class NodeConfig:
     kept_bytes: int = KEPT_BYTES
     disk_stall_ticks: int = STALL_TICKS
     disk_hang_ticks: int = HANG_TICKS
+    program: ProgramVersions = NO_PROGRAM
+    """Versions of the program above Raft; peers of another version are refused."""
     failpoints: Failpoints = NO_FAILPOINTS
     """Faults to inject; for tests."""
     core: RaftConfig = field(init=False)

@@ -150,6 +150,7 @@ class Node:
             self._storage.directory_id,
             config.members[config.member_id].peer_address,
             self._bootstrap.founders,
+            config.program,
         )
         receiver = PeerReceiver(
             self._driver, self._preferred, self._bootstrap, self._leader_loss, self

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotMeta, Term
 from taskraft_replication.errors import DirectoryRefused
@@ -12,6 +12,21 @@ from taskraft_replication.machine import SnapshotReader
 
 PreferredSet: TypeAlias = frozenset[MemberId] | None
 """Followers that get entries at once; None stands for all followers."""
+
+
+@dataclass(slots=True, frozen=True)
+class ProgramVersions:
+    """Versions of the program above this protocol that a member speaks.
+
+    ``in_force`` returns the version that its group uses. All 0: the program has no versions.
+    """
+
+    lowest: int = 0
+    highest: int = 0
+    in_force: Callable[[], int] = lambda: 0
+
+
+NO_PROGRAM: Final = ProgramVersions()
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,6 +44,8 @@ class Membership:
     """Address of this member, for peers that do not know it yet."""
     founders: tuple[MemberId, ...] = ()
     """Founders of a new group, all of which this member awaits; empty: the group exists."""
+    program: ProgramVersions = NO_PROGRAM
+    """Versions of the program; a member whose program is older than its group is refused."""
 
 
 class SnapshotSink(Protocol):

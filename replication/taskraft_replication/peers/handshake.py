@@ -12,18 +12,17 @@ from taskraft_replication.errors import (
     DirectoryUnknown,
     MemberRemoved,
     PeerRefused,
+    VersionTooOld,
 )
 from taskraft_replication.membership.roster import find, was_removed
 from taskraft_replication.peers.contract import Membership
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
+from taskraft_replication.versions import ProtocolVersion
 
-PROTOCOL_VERSION: Final = 2
-"""Highest version of the peer protocol that this release speaks.
-
-Version 2 sends frames as pieces with checksums.
-"""
-LOWEST_PROTOCOL_VERSION: Final = 2
-"""Lowest version that this release speaks. Version 1 had no checksums."""
+PROTOCOL_VERSION: Final = max(ProtocolVersion)
+"""Highest version of the peer protocol that this release speaks."""
+LOWEST_PROTOCOL_VERSION: Final = min(ProtocolVersion)
+"""Lowest version of the peer protocol that this release speaks."""
 EXPELLED_KEY: Final = "taskraft-expelled"
 """Metadata key that marks a permanent refusal."""
 
@@ -33,6 +32,7 @@ class Expulsion(Enum):
 
     REMOVED = "removed"
     DIRECTORY = "directory"
+    VERSION = "version"
 
 
 class PeerExpelled(PeerRefused):
@@ -56,6 +56,8 @@ def hello_to(member: MemberId, own: Membership) -> pb.Hello:
         directory_id=own.directory_id,
         peer_address=own.peer_address,
         founders=own.founders,
+        lowest_program_version=own.program.lowest,
+        highest_program_version=own.program.highest,
     )
 
 
@@ -160,6 +162,27 @@ def _listed(members: Sequence[int]) -> str:
     return ", ".join(map(str, members))
 
 
+def check_program(hello: pb.Hello, own: Membership) -> None:
+    """Check that a peer speaks the cluster version of this member's group.
+
+    Raises:
+        PeerExpelled: the release of the peer is too old for the group.
+        PeerRefused: the group has not raised its version to one that the peer speaks.
+    """
+    lowest, highest = hello.lowest_program_version, hello.highest_program_version
+    needed = own.program.in_force()
+    if not highest or not needed or lowest <= needed <= highest:
+        return
+    text = (
+        f"the release of member {hello.sender} speaks cluster {_versions(lowest, highest)}, and "
+        f"the cluster is at cluster version {needed}; run a release that speaks cluster version "
+        f"{needed}"
+    )
+    if highest < needed:
+        raise PeerExpelled(Expulsion.VERSION, text)
+    raise PeerRefused(text)
+
+
 def expulsion_error(kind: str, text: str) -> DirectoryRefused | None:
     """Return the error for a permanent refusal by a peer, or None for an unknown kind."""
     match kind:
@@ -167,6 +190,8 @@ def expulsion_error(kind: str, text: str) -> DirectoryRefused | None:
             return MemberRemoved(text)
         case Expulsion.DIRECTORY.value:
             return DirectoryUnknown(text)
+        case Expulsion.VERSION.value:
+            return VersionTooOld(text)
         case _:
             return None
 
@@ -192,6 +217,7 @@ class PeerIncarnations:
             raise PeerRefused(f"this is member {own.member_id}, not {hello.receiver}")
         if hello.sender < 1 or hello.sender == own.member_id:
             raise PeerRefused(f"member {hello.sender} cannot be a peer of {own.member_id}")
+        check_program(hello, own)
         check_founders(hello, own, roster)
         check_directory(MemberId(hello.sender), hello.directory_id, roster)
         key = (hello.group_id, hello.sender)

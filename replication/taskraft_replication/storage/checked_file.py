@@ -15,9 +15,11 @@ import google_crc32c
 
 from taskraft_replication.errors import FormatUnknown, LogDamaged
 from taskraft_replication.storage.filesystem import FileSystem
+from taskraft_replication.versions import DirectoryVersion
 
-FORMAT: Final = 3
-"""Format version of the data directory; raised when an older release would misread a file."""
+FORMAT: Final = DirectoryVersion.V3
+"""Format version of the files that this release writes; see ``DirectoryVersion``."""
+_READABLE: Final = frozenset(str(version.value) for version in DirectoryVersion)
 
 TEMPORARY_SUFFIX: Final = ".new"
 
@@ -34,7 +36,7 @@ def write_checked(fs: FileSystem, name: str, content: dict[str, JsonValue]) -> N
     """
     directory, _, kind = name.rpartition("/")
     body = json.dumps(content, sort_keys=True).encode() + b"\n"
-    header = f"taskraft {kind} {FORMAT} {google_crc32c.value(body):08x}\n".encode()
+    header = f"taskraft {kind} {FORMAT.value} {google_crc32c.value(body):08x}\n".encode()
     file = fs.create(name + TEMPORARY_SUFFIX)
     try:
         file.write(0, header + body)
@@ -70,13 +72,18 @@ def parse_checked(name: str, raw: bytes) -> dict[str, JsonValue]:
         raise LogDamaged(f"{name} has no readable header")
     if words[3] != f"{google_crc32c.value(body):08x}":
         raise LogDamaged(f"{name} fails its checksum")
-    if words[2] != str(FORMAT):
+    if words[2] not in _READABLE:
         raise FormatUnknown(
-            f"{name} has format {words[2]}; this release reads format {FORMAT}; see CHANGELOG.md"
+            f"{name} has format {words[2]}; this release reads {_formats()}; "
+            f"run the release that wrote it, see docs/upgrading.md"
         )
     content = json.loads(body)
     assert isinstance(content, dict)
     return content
+
+
+def _formats() -> str:
+    return f"format {', '.join(sorted(_READABLE, key=int))}"
 
 
 def number_of(content: dict[str, JsonValue], field: str) -> int:

@@ -187,6 +187,7 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(cluster.RemoveMemberRequest, _CLUSTER),
         _for(cluster.TransferLeadershipRequest, _CLUSTER),
         _for(cluster.ConfigureRequest, _CLUSTER),
+        _for(cluster.UpgradeClusterRequest, _CLUSTER),
         _for(cluster.SaveSnapshotRequest, _CLUSTER),
     )
 )

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.queue.entities.tube_options import TubeKind
+from taskraft_service.queue.state.cluster_version import HOLD_MS
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 
 
@@ -34,6 +35,8 @@ class EffectiveSettings:
             auto_create_profile="",
             feed_retention_ms=config.feed_retention_ms,
             feed_bytes_max=config.feed_bytes_max,
+            upgrade_hold_ms=HOLD_MS,
+            cluster_version_max=0,
         )
         self._told: ReplicatedSettings | None = None
         self._now = self._own

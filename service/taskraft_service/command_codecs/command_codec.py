@@ -9,8 +9,10 @@ from typing import Final, Generic, TypeVar
 from google.protobuf.message import Message
 
 from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.command_codecs.later_fields import has_later_fields, hide_later_fields
 from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.store.idempotency import RequestKey
+from taskraft_service.versions import HIGHEST, LOWEST, ClusterVersion
 
 M = TypeVar("M", bound=Message)
 
@@ -27,6 +29,13 @@ class CommandCodec(Generic[M]):
     build: Callable[[M, bytes, RequestKey], Command]
     """Builds the command from the message, the received bytes, and the key of the request."""
 
-    def decode(self, raw: bytes, key: RequestKey) -> Command:
-        """Return the command that ``raw`` encodes."""
-        return self.build(self.message.FromString(raw), raw, key)
+    since: ClusterVersion = LOWEST
+    """First cluster version in which the leader may propose the command."""
+
+    def decode(self, raw: bytes, key: RequestKey, version: int = HIGHEST) -> Command:
+        """Return the command that ``raw`` encodes, as cluster version ``version`` reads it."""
+        message = self.message.FromString(raw)
+        if version < HIGHEST and has_later_fields(self.message, version):
+            hide_later_fields(message, version)
+            raw = message.SerializeToString()
+        return self.build(message, raw, key)

@@ -36,6 +36,7 @@ from taskraft_service.command_codecs.sessions import (
     KEEP_SESSIONS,
     NOTE_CALLS,
     OPEN_SESSION,
+    SET_CLUSTER_VERSION,
     SET_WALL_OFFSET,
     STARTUP,
     TRIM_FEED,
@@ -53,7 +54,7 @@ from taskraft_service.command_codecs.tubes import (
 from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.store.idempotency import RequestKey
 
-DECODERS: Final[Mapping[int, Callable[[bytes, RequestKey], Command]]] = {
+DECODERS: Final[Mapping[int, Callable[[bytes, RequestKey, int], Command]]] = {
     PUT.number: PUT.decode,
     TAKE.number: TAKE.decode,
     SETTLE.number: SETTLE.decode,
@@ -88,6 +89,7 @@ DECODERS: Final[Mapping[int, Callable[[bytes, RequestKey], Command]]] = {
     TRIM_FEED.number: TRIM_FEED.decode,
     NOTE_CALLS.number: NOTE_CALLS.decode,
     SET_WALL_OFFSET.number: SET_WALL_OFFSET.decode,
+    SET_CLUSTER_VERSION.number: SET_CLUSTER_VERSION.decode,
     COMMIT_CURSOR.number: COMMIT_CURSOR.decode,
 }
-"""Decoders by field number; each takes the bytes and the key of the request."""
+"""Decoders by field number; each takes the bytes, the request's key, and the cluster version."""

@@ -12,6 +12,7 @@ from taskraft_service.queue.operations.feed import TrimFeed
 from taskraft_service.queue.operations.leadership import (
     NoteCalls,
     NotedCalls,
+    SetClusterVersion,
     SetWallOffset,
     Startup,
 )
@@ -83,6 +84,12 @@ def _set_wall_offset(
     return SetWallOffset(message.wall_offset_ms)
 
 
+def _set_cluster_version(
+    message: log_pb2.SetClusterVersion, _raw: bytes, _key: RequestKey
+) -> SetClusterVersion:
+    return SetClusterVersion(message.version, message.planned)
+
+
 OPEN_SESSION: Final = CommandCodec(
     LOG_FIELDS.OPEN_SESSION_FIELD_NUMBER, log_pb2.OpenSession, _open_session
 )
@@ -98,6 +105,9 @@ ATTACH_SESSION: Final = CommandCodec(
 STARTUP: Final = CommandCodec(LOG_FIELDS.STARTUP_FIELD_NUMBER, log_pb2.Startup, _startup)
 TRIM_FEED: Final = CommandCodec(LOG_FIELDS.TRIM_FEED_FIELD_NUMBER, log_pb2.TrimFeed, _trim_feed)
 NOTE_CALLS: Final = CommandCodec(LOG_FIELDS.NOTE_CALLS_FIELD_NUMBER, log_pb2.NoteCalls, _note_calls)
+SET_CLUSTER_VERSION: Final = CommandCodec(
+    LOG_FIELDS.SET_CLUSTER_VERSION_FIELD_NUMBER, log_pb2.SetClusterVersion, _set_cluster_version
+)
 SET_WALL_OFFSET: Final = CommandCodec(
     LOG_FIELDS.SET_WALL_OFFSET_FIELD_NUMBER, log_pb2.SetWallOffset, _set_wall_offset
 )

@@ -26,6 +26,7 @@ from taskraft_service.command_codecs.put import specs_of
 from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 from taskraft_service.queue.values import value
+from taskraft_service.versions import LOWEST, ClusterVersion
 
 M = TypeVar("M", bound=Message)
 
@@ -59,6 +60,8 @@ class EncodedCommand:
     is_owed: bool = False
     """Whether the leader itself issued the command to end leases; such a command is never refused
     for overload."""
+    since: ClusterVersion = LOWEST
+    """First cluster version in which the command may be proposed."""
 
     @property
     def record_bytes(self) -> int:
@@ -105,7 +108,7 @@ def encode_request(
         head = wire.length_delimited(_SCOPE, key.scope.encode()) + head
     if key.hash:
         head = HASH_TAG + key.hash.to_bytes(HASH_BYTES, "little") + head
-    return EncodedCommand(command, head, raw, key)
+    return EncodedCommand(command, head, raw, key, since=codec.since)
 
 
 def encode_leader_command(

@@ -16,6 +16,7 @@ from taskraft_service.entries.encoded_command import (
 )
 from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
+from taskraft_service.versions import HIGHEST
 
 _ENTRY_NOW: Final = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT)
 _ENTRY_COMMAND: Final = wire.tag(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, wire.LENGTH)
@@ -30,8 +31,8 @@ def encode_entry(now_ms: int, encoded: Sequence[EncodedCommand]) -> bytes:
     return b"".join(parts)
 
 
-def decode_entry(data: bytes) -> tuple[int, list[Command]]:
-    """Return the timestamp and the commands of a log entry.
+def decode_entry(data: bytes, version: int = HIGHEST) -> tuple[int, list[Command]]:
+    """Return the timestamp and the commands of a log entry, as a cluster version reads them.
 
     Raises:
         wire.WireMalformed: the bytes are not an entry, or contain a command of a later version.
@@ -46,12 +47,12 @@ def decode_entry(data: bytes) -> tuple[int, list[Command]]:
             raise wire.WireMalformed("a log entry has an unknown field")
         size, at = wire.read_varint(data, at + len(_ENTRY_COMMAND))
         stop = at + size
-        commands.append(_decode_command(data, at, stop))
+        commands.append(_decode_command(data, at, stop, version))
         at = stop
     return now_ms, commands
 
 
-def _decode_command(data: bytes, at: int, stop: int) -> Command:
+def _decode_command(data: bytes, at: int, stop: int, version: int) -> Command:
     """Return the command between two positions of an entry; its bytes are copied once."""
     key = NO_KEY
     if data.startswith(HASH_TAG, at):
@@ -63,7 +64,7 @@ def _decode_command(data: bytes, at: int, stop: int) -> Command:
     decode = DECODERS.get(tag >> 3)
     if decode is None or tag & 7 != wire.LENGTH:
         raise wire.WireMalformed("a log entry holds a command of an unknown kind")
-    return decode(data[at:stop], key)
+    return decode(data[at:stop], key, version)
 
 
 def _decode_key(data: bytes, at: int) -> tuple[RequestKey, int]:

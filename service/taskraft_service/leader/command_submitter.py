@@ -39,6 +39,18 @@ class CommandTooLarge(Exception):
         self.bytes_max = bytes_max
 
 
+class VersionTooLow(Exception):
+    """The cluster version in force does not allow the command; nothing was proposed."""
+
+    def __init__(self, needed: int, version: int) -> None:
+        super().__init__(
+            f"the operation needs cluster version {needed}, and the cluster is at cluster version "
+            f"{version}; upgrade all members, then run `taskraft cluster upgrade`"
+        )
+        self.needed = needed
+        self.version = version
+
+
 class NotProposed(Exception):
     """The command was dropped before it reached the log; it had no effect and may be retried."""
 
@@ -70,6 +82,7 @@ class CommandSubmitter(Protocol):
         Raises:
             LeaderOverloaded: the limit of pending commands is reached.
             CommandTooLarge: no log entry can hold the command.
+            VersionTooLow: the cluster version in force does not allow the command.
             NotProposed: this node does not lead.
         """
 

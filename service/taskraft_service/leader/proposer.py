@@ -20,6 +20,7 @@ from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     NotProposed,
     OutcomeUnknown,
+    VersionTooLow,
 )
 from taskraft_service.leader.entry_in_flight import EntryInFlight
 from taskraft_service.leader.pending import (
@@ -32,6 +33,7 @@ from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.machine.failed_drivers import AppliedEntry
 from taskraft_service.queue.operations.registry import Command
+from taskraft_service.versions import LOWEST
 
 
 class Replicator(Protocol):
@@ -64,6 +66,10 @@ class ProposerBackend(LeaseCounts, Protocol):
 
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
         """Keep the decoded commands of a proposed entry, so that ``apply`` need not decode it."""
+
+    @property
+    def cluster_version(self) -> int:
+        """Return the cluster version in the applied state."""
 
     def next_deadline_ms(self) -> int | None:
         """Return the cluster time of the next deadline; None: there is no deadline."""
@@ -134,10 +140,13 @@ class Proposer:
         Raises:
             LeaderOverloaded: the limit of pending commands is reached.
             CommandTooLarge: no log entry can hold the command.
+            VersionTooLow: the cluster version in force does not allow the command.
             NotProposed: this node does not lead.
         """
         if not self._open:
             raise NotProposed("this node does not lead")
+        if encoded.since > LOWEST and encoded.since > self._backend.cluster_version:
+            raise VersionTooLow(encoded.since, self._backend.cluster_version)
         future = self._pending.add(encoded, deadline)
         self.wake()
         return future

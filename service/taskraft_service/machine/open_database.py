@@ -11,10 +11,12 @@ from taskraft_service.entries.body_editor import edit_body
 from taskraft_service.queue.entities.tube_driver import TubeDriver, TubeDriverMissing
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.persistence.state_records import UnknownFormatError
+from taskraft_service.queue.persistence.upgrade_chain import upgrade_store
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.storage.directory import StateForeign
 from taskraft_service.storage.rocks import StateDamaged
+from taskraft_service.versions import ClusterVersionUnknown
 
 
 class Database(Store, Protocol):
@@ -47,7 +49,7 @@ class OpenDatabase:
 
     Raises:
         StateDamaged: the database cannot be read.
-        StateForeign: another version wrote it.
+        StateForeign: a release wrote it whose formats this release does not read.
     """
 
     def __init__(
@@ -56,8 +58,9 @@ class OpenDatabase:
         self.place = place
         self.store = store
         try:
+            upgrade_store(store)
             self.queue = Queue(store, limits, new_task, edit_body, drivers)
-        except UnknownFormatError as error:
+        except (UnknownFormatError, ClusterVersionUnknown) as error:
             store.close()
             raise StateForeign(f"{place}: {error}") from error
         except (StateDamaged, TubeDriverMissing):
@@ -70,6 +73,12 @@ class OpenDatabase:
         self.store.write(self.queue.collect_writes())
         self.queue.read_ahead()
         self.written_index = self.queue.applied_index
+
+    def upgrade(self) -> None:
+        """Convert the store after an entry has raised the cluster version."""
+        self.collect()
+        upgrade_store(self.store)
+        self.queue.adopt_format()
 
     def flush(self) -> int:
         """Make the written batches durable; return the last index that is durable."""

@@ -14,16 +14,19 @@ from pathlib import Path
 from typing import Final
 
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex
+from taskraft_replication.errors import FormatUnknown
 from taskraft_service.entries.log_entry import decode_entry
 from taskraft_service.machine.failed_drivers import AppliedEntry, FailedDrivers
 from taskraft_service.machine.open_database import Database, OpenDatabase
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.leadership import SetClusterVersion
 from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.persistence.state_records import stored_index
 from taskraft_service.storage.directory import DatabaseDirectory
 from taskraft_service.storage.rocks import RocksStore, StateDamaged
 from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build
+from taskraft_service.versions import HIGHEST, ClusterVersionUnknown, check_version
 
 OWN_ENTRIES_MAX: Final = 256
 """Maximum number of own proposed entries whose decoded commands are kept; the others are
@@ -136,6 +139,11 @@ class QueueMachine:
             for listener in self._news_listeners:
                 listener(now_ms)
 
+    @property
+    def cluster_version(self) -> int:
+        """Return the cluster version in the applied state."""
+        return self.queue.cluster.version
+
     def next_deadline_ms(self) -> int | None:
         """Return the cluster time of the next deadline; None: there is no deadline."""
         return self.queue.next_deadline_ms()
@@ -155,9 +163,14 @@ class QueueMachine:
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
         """Keep the commands of an entry proposed here, so that applying it needs no decoding.
 
+        Below the highest cluster version of this release, the entry is decoded all the same,
+        because the cluster version may hide fields of its requests.
+
         The commands are looked up by the bytes of the entry, because equal bytes encode equal
         commands.
         """
+        if self.queue.cluster.version < HIGHEST:
+            return
         if len(self._own) >= OWN_ENTRIES_MAX:
             del self._own[next(iter(self._own))]
         self._own[data] = (now_ms, commands)
@@ -183,6 +196,8 @@ class QueueMachine:
         for entry in entries:
             if failed.held_index:
                 break
+            if self.queue.has_old_format:
+                self._state.upgrade()
             applied = failed.fetch_released() if failed.has_released else self._apply(entry)
             if self._quarantines.causes:
                 is_kept_back = entry.kind is EntryKind.NORMAL
@@ -209,7 +224,7 @@ class QueueMachine:
         now_ms = self.queue.now_ms
         if entry.kind is EntryKind.NORMAL and entry.data:
             own = self._own.pop(entry.data, None)
-            timestamp_ms, commands = own or decode_entry(entry.data)
+            timestamp_ms, commands = own or self._decode(entry)
             # A new leader may give its first entry a timestamp before it has applied all entries of
             # the previous leader, whose clock may have been ahead. All replicas correct the
             # timestamp in the same way.
@@ -218,6 +233,20 @@ class QueueMachine:
         assert len(results) == len(commands)
         self._uncollected_bytes += len(entry.data)
         return AppliedEntry(entry.index, now_ms, self.queue.wall_offset_ms, results)
+
+    def _decode(self, entry: Entry) -> tuple[int, Sequence[Command]]:
+        """Return timestamp and commands of an entry, as the cluster version in force reads them.
+
+        Raises:
+            FormatUnknown: a later release proposed the entry, and this release must not apply it.
+        """
+        try:
+            now_ms, commands = decode_entry(entry.data, self.queue.cluster.version)
+            raised = [one.version for one in commands if isinstance(one, SetClusterVersion)]
+            check_version(max(raised, default=HIGHEST) or HIGHEST)
+        except ClusterVersionUnknown as error:
+            raise FormatUnknown(f"log entry {entry.index}: {error}") from error
+        return now_ms, commands
 
     def _collect_due(self) -> bool:
         written = self._state.written_index

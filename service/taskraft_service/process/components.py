@@ -21,6 +21,7 @@ from taskraft_service.clock.group_clock import GroupClock
 from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.cluster.member_identity import MemberIdentity
+from taskraft_service.cluster.member_versions import MemberVersions
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.capacity_waiters import CapacityWaiters
 from taskraft_service.leader.clock_keeper import ClockKeeper
@@ -36,6 +37,7 @@ from taskraft_service.leader.scheduler import Scheduler
 from taskraft_service.leader.temporary.command_router import CommandRouter
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
+from taskraft_service.leader.version_keeper import VersionKeeper
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.machine.driver_agreement import DriverAgreement, JoinedBeacons
@@ -86,7 +88,10 @@ class NodeComponents:
             lambda: node.membership, lambda: self.leadership.lead_term, lambda: machine.queue
         )
         self.clock = GroupClock(member_id, group, clocks.wall_ms, clocks.monotonic_ms)
-        node.beacons = JoinedBeacons(self.clock, DriverAgreement(member_id, group, machine))
+        self.member_versions = MemberVersions(member_id, clocks.monotonic_ms)
+        node.beacons = JoinedBeacons(
+            self.clock, DriverAgreement(member_id, group, machine), self.member_versions
+        )
         self.unknown_tables = UnknownTables()
         self.scrubber = build_scrubber(config, node, machine, self.unknown_tables, clocks.wall_ms)
         self._wall_offset_ms = machine.queue.wall_offset_ms
@@ -159,6 +164,14 @@ class NodeComponents:
             self.router,
             lambda: self.machine.queue.wall_offset_ms,
             self.clocks.monotonic_ms,
+        )
+        self.version_keeper = VersionKeeper(
+            self.member_versions,
+            self.members,
+            self.settings,
+            lambda: self.machine.queue,
+            self.router,
+            self.clock.now_ms,
         )
         self.lifecycle = LeaderLifecycle(
             LeaderSettings(member_id, config.failover_grace_ms, config.feed_partitions),

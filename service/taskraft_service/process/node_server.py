@@ -132,7 +132,10 @@ class NodeServer:
             undo.push_async_callback(transport.stop)
             await transport.start(config.peer_listen)
             node = await Node.open(
-                raft_config(config, identity, failpoints), machine, transport, directory
+                raft_config(config, identity, failpoints, lambda: machine.cluster_version),
+                machine,
+                transport,
+                directory,
             )
             server = cls(config, identity, node, machine, transport, directory, security)
             server.use_probes(probes)
@@ -164,6 +167,7 @@ class NodeServer:
         components.scrubber.start()
         self._background.start(components.housekeeping.run_periodically(components.leadership))
         self._background.start(components.clock_keeper.run_periodically(components.leadership))
+        self._background.start(components.version_keeper.run_periodically(components.leadership))
         self._background.start(self.security.watch_files(self._peers_renewed))
         roster_changed = components.leadership.wait_for_change
         peer = self.security.peer

@@ -7,6 +7,7 @@ import grpc.aio
 from taskraft_service.api.cluster.service import (
     ClusterHandlers,
     ClusterService,
+    Keepers,
     server_version,
 )
 from taskraft_service.api.cluster.settings import SettingsHandler
@@ -93,7 +94,7 @@ def servicers(components: NodeComponents) -> tuple[ServiceMethods, ...]:
             components.leadership,
             reader,
             components.members,
-            components.clock_keeper,
+            Keepers(components.clock_keeper, components.version_keeper),
             ClusterHandlers(
                 SettingsHandler(
                     executor,

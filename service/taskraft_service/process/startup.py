@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.node.config import NodeConfig
+from taskraft_replication.peers.contract import ProgramVersions
 from taskraft_replication.storage.failpoints import Failpoints
 from taskraft_service.clock.cluster_clock import monotonic_ms
 from taskraft_service.cluster.cluster_members import info_of
@@ -18,6 +20,7 @@ from taskraft_service.process.descriptors import current_shares
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import FailingStore, RocksStore
+from taskraft_service.versions import HIGHEST, LOWEST
 
 STATE_DIRECTORY: Final = "state"
 
@@ -49,9 +52,15 @@ def open_machine(
 
 
 def raft_config(
-    config: ServerConfig, identity: MemberIdentity, failpoints: Failpoints
+    config: ServerConfig,
+    identity: MemberIdentity,
+    failpoints: Failpoints,
+    version_in_force: Callable[[], int] = lambda: 0,
 ) -> NodeConfig:
-    """Return the settings of the Raft member."""
+    """Return the settings of the Raft member.
+
+    ``version_in_force`` returns the cluster version, by which peers are checked; 0: unchecked.
+    """
     members = identity.founders or (identity.member,)
     return NodeConfig(
         cluster_id=config.cluster_id,
@@ -69,5 +78,6 @@ def raft_config(
         kept_bytes=config.log_kept_bytes,
         disk_stall_ticks=max(2, round(config.disk_stall_ms / config.tick_ms)),
         disk_hang_ticks=max(3, round(config.disk_hang_ms / config.tick_ms)),
+        program=ProgramVersions(LOWEST, HIGHEST, version_in_force),
         failpoints=failpoints,
     )

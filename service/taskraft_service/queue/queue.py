@@ -217,6 +217,9 @@ class Queue(QueueReaders):
         """
         state = self._state
         limits, dependents, failures = state.limits, state.dependents, state.failures
+        if self.cluster is not state.cluster:
+            self.cluster = state.cluster
+            self.has_old_format = state.format != state.cluster.formats.state
         if state.removals:
             clear_away(
                 state, limits.removals_per_entry_max if is_alone else limits.removals_beside_max
@@ -244,6 +247,15 @@ class Queue(QueueReaders):
         later calls read the evicted tasks from the store.
         """
         return collect(self._state)
+
+    def adopt_format(self) -> None:
+        """Write in the format of the cluster version; all changes are collected and converted.
+
+        The state in memory has the same form for all formats.
+        """
+        assert not self.changed_tasks
+        self._state.format = self._state.cluster.formats.state
+        self.has_old_format = False
 
     def read_ahead(self) -> None:
         """Prefetch tasks that takes will need soon; the replicated state does not change.

@@ -21,8 +21,9 @@ from taskraft_replication.core.types import LogIndex
 from taskraft_replication.errors import SnapshotBroken
 from taskraft_replication.storage.filesystem import sync_directory
 from taskraft_service import wire
+from taskraft_service.versions import SnapshotVersion
 
-MAGIC: Final = b"taskraft state 2\n"
+MAGIC: Final = b"taskraft state %d\n" % SnapshotVersion.V2
 NAME_BYTES_MAX: Final = 64
 FILES_MAX: Final = 100_000
 """Maximum number of files; a database of several terabytes has far fewer."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from taskraft_replication.core.types import MemberId, MemberInfo, Roster
-from taskraft_replication.errors import DirectoryUnknown, MemberRemoved, PeerRefused
+from taskraft_replication.errors import DirectoryUnknown, MemberRemoved, PeerRefused, VersionTooOld
 from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.peers import handshake
-from taskraft_replication.peers.contract import Membership
+from taskraft_replication.peers.contract import Membership, ProgramVersions
 from taskraft_replication.peers.handshake import (
     LOWEST_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
@@ -54,6 +54,36 @@ def test_a_hello_names_sender_and_receiver():
 def test_a_hello_of_or_to_a_wrong_member_is_refused_with_a_reason(own, receiver, reason):
     with pytest.raises(PeerRefused, match=reason):
         PeerIncarnations().check_hello(hello_to(receiver, own), HERE, ROSTER)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "in_force", "refused_for"),
+    [((1, 1), 1, None), ((1, 2), 1, None), ((0, 0), 2, None), ((1, 1), 0, None), ((1, 1), 2, True)],
+)
+def test_a_program_older_than_the_group_is_expelled_with_the_version_it_needs(
+    spoken, in_force, refused_for
+):
+    here = replace(HERE, program=ProgramVersions(1, 2, lambda: in_force))
+    hello = hello_to(ONE, replace(PEER, program=ProgramVersions(*spoken)))
+    if refused_for is None:
+        PeerIncarnations().check_hello(hello, here, ROSTER)
+        return
+    with pytest.raises(PeerExpelled) as refused:
+        PeerIncarnations().check_hello(hello, here, ROSTER)
+    assert str(refused.value) == (
+        "the release of member 2 speaks cluster version 1, and the cluster is at cluster version 2;"
+        " run a release that speaks cluster version 2"
+    )
+    error = expulsion_error(refused.value.expulsion.value, str(refused.value))
+    assert isinstance(error, VersionTooOld)
+
+
+def test_a_program_newer_than_the_group_may_come_back_after_the_raise():
+    here = replace(HERE, program=ProgramVersions(1, 1, lambda: 1))
+    hello = hello_to(ONE, replace(PEER, program=ProgramVersions(2, 2)))
+    with pytest.raises(PeerRefused) as refused:
+        PeerIncarnations().check_hello(hello, here, ROSTER)
+    assert not isinstance(refused.value, PeerExpelled)
 
 
 def test_member_1_is_an_ordinary_peer():

@@ -58,6 +58,7 @@ IMPLEMENTED = (
         "GetClusterState",
         "TransferLeadership",
         "Configure",
+        "UpgradeCluster",
         "UpdateTube",
         "AddMember",
         "PromoteMember",
@@ -383,6 +384,7 @@ CASES = [
         cluster_service_pb2.TransferLeadershipRequest(name="nobody"),
         "MEMBER_NOT_FOUND",
     ),
+    ("UpgradeCluster", cluster_service_pb2.UpgradeClusterRequest(request_id="x" * 129), INVALID),
     ("AddMember", cluster_service_pb2.AddMemberRequest(), INVALID),
     (
         "PromoteMember",

@@ -42,6 +42,7 @@ from taskraft_service.command_codecs.sessions import (
     KEEP_SESSIONS,
     NOTE_CALLS,
     OPEN_SESSION,
+    SET_CLUSTER_VERSION,
     SET_WALL_OFFSET,
     STARTUP,
     TRIM_FEED,
@@ -69,7 +70,7 @@ from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.feed import CommitCursor
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
-from taskraft_service.queue.operations.leadership import SetWallOffset
+from taskraft_service.queue.operations.leadership import SetClusterVersion, SetWallOffset
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.schedules import (
@@ -478,6 +479,7 @@ CASES = {
         log_pb2.SetWallOffset(wall_offset_ms=-5),
         SetWallOffset(-5),
     ),
+    "a plan": (SET_CLUSTER_VERSION, log_pb2.SetClusterVersion(planned=2), SetClusterVersion(0, 2)),
 }  # fmt: skip
 
 

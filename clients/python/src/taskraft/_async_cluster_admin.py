@@ -120,6 +120,20 @@ class AsyncClusterAdmin:
         )
         return response.leader
 
+    async def upgrade_cluster(self, *, timeout: Duration | None = None) -> int:
+        """Raise the cluster version now, without the rest of the hold; return the version in force.
+
+        Afterwards, the release before can no longer be started on the data of the nodes.
+
+        Raises:
+            VersionTooLow: a member does not answer or speaks no higher version.
+        """
+        request = cluster_service_pb2.UpgradeClusterRequest(request_id=new_request_id())
+        response = await self._connection.call(
+            lambda node: node.cluster.UpgradeCluster, request, timeout=timeout
+        )
+        return response.cluster_version
+
     async def server_info(
         self, *, timeout: Duration | None = None
     ) -> cluster_service_pb2.GetServerInfoResponse:

@@ -29,13 +29,23 @@ class ClusterSettings(TypedDict, total=False):
     """Minimum age at which events of the change feed may be removed."""
     feed_bytes_max: int
     """Maximum size of the change feed on a node, in bytes; the oldest events are removed first."""
+    upgrade_hold: Duration
+    """How long all members must speak a higher cluster version before it is raised."""
+    cluster_version_max: int
+    """Highest cluster version that is raised to; 0: no limit."""
 
 
-_PLAIN: Final = ("auto_create_tubes", "auto_create_profile", "feed_bytes_max")
+_PLAIN: Final = (
+    "auto_create_tubes",
+    "auto_create_profile",
+    "feed_bytes_max",
+    "cluster_version_max",
+)
 _DURATIONS: Final = (
     ("failover_grace", "failover_grace_ms"),
     ("session_ttr", "session_ttr_ms"),
     ("feed_retention", "feed_retention_ms"),
+    ("upgrade_hold", "upgrade_hold_ms"),
 )
 
 

@@ -143,6 +143,7 @@ class Client:
     promote_member = blocking(AsyncClient.promote_member)
     remove_member = blocking(AsyncClient.remove_member)
     transfer_leadership = blocking(AsyncClient.transfer_leadership)
+    upgrade_cluster = blocking(AsyncClient.upgrade_cluster)
     server_info = blocking(AsyncClient.server_info)
     changes = iterating(AsyncClient.changes)
     snapshot = iterating(AsyncClient.snapshot)

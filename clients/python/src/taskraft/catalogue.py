@@ -182,6 +182,13 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "before you repeat the change.",
         ),
         ErrorReason(
+            errors.VersionTooLow,
+            "The cluster version in force is too low for the operation, or a member keeps it from "
+            "being raised. Metadata `version` is the version in force.",
+            "Upgrade the members that `taskraft cluster status` names, then run `taskraft cluster "
+            "upgrade`; see docs/upgrading.md.",
+        ),
+        ErrorReason(
             errors.TubeFull,
             "The tube has reached its capacity in tasks or in bytes.",
             "Wait until consumers finish tasks, set room_wait so that the server waits for "

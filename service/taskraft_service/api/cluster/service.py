@@ -31,6 +31,7 @@ from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.clock_keeper import ClockKeeper
 from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.leader.version_keeper import UpgradeBlocked, VersionKeeper
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ClusterService"]
 FEATURES: Final = ("feed.columns", "forwarding", "health.leader")
@@ -73,6 +74,14 @@ class ClusterHandlers:
     save_snapshot: ServerStreamHandler
 
 
+@dataclass(slots=True, frozen=True)
+class Keepers:
+    """The parts of the leader that watch over all members."""
+
+    clock: ClockKeeper
+    version: VersionKeeper
+
+
 class ClusterService:
     """The methods of ClusterService."""
 
@@ -83,7 +92,7 @@ class ClusterService:
         leadership: LeadershipTracker,
         reader: QueueReader,
         members: ClusterMembers,
-        clock_keeper: ClockKeeper,
+        keepers: Keepers,
         handlers: ClusterHandlers,
     ) -> None:
         self._config = config
@@ -91,7 +100,8 @@ class ClusterService:
         self._leadership = leadership
         self._reader = reader
         self._members = members
-        self._clock_keeper = clock_keeper
+        self._clock_keeper = keepers.clock
+        self._version_keeper = keepers.version
         self._handlers = handlers
         self._membership = MembershipChanges(config.cluster_id, raft, leadership)
 
@@ -131,6 +141,12 @@ class ClusterService:
                     self.transfer_leadership,
                 ),
                 self._handlers.configure,
+                UnaryMethod(
+                    "UpgradeCluster",
+                    pb.UpgradeClusterRequest,
+                    ExecutionSite.LEADER,
+                    self.upgrade_cluster,
+                ),
             ),
             bidirectional={},
             server_streaming={"SaveSnapshot": self._handlers.save_snapshot},
@@ -159,6 +175,8 @@ class ClusterService:
         """Return the state of the cluster as this node knows it."""
         status = self._raft.status()
         leader = self._leadership.leader
+        cluster = self._version_keeper.state
+        leads = self._leadership.serves
         return pb.GetClusterStateResponse(
             cluster_id=self._config.cluster_id,
             node=self._config.node_name,
@@ -178,6 +196,9 @@ class ClusterService:
             version=server_version(),
             wall_offset_ms=self._reader.wall_offset_ms,
             clock_problem=self._clock_keeper.problem,
+            cluster_version=cluster.version,
+            planned_cluster_version=cluster.planned,
+            upgrade_blockers=self._version_keeper.decide().blockers if leads else (),
         )
 
     def _member(self, member: PeerAddress, status: NodeStatus) -> pb.Member:
@@ -193,6 +214,10 @@ class ClusterService:
             joined=_has_joined(status, member.member_id),
             wall_deviation_ms=self._clock_keeper.wall_deviations().get(MemberId(member.member_id)),
         )
+        spoken = self._version_keeper.versions.of(member.member_id)
+        if spoken is not None:
+            shown.lowest_cluster_version = spoken.lowest
+            shown.highest_cluster_version = spoken.highest
         peer = status.peers.get(MemberId(member.member_id))
         if peer is not None:
             shown.match_index = peer.match
@@ -253,6 +278,20 @@ class ClusterService:
         await self._leadership.wait_until_settled(until)
         leader = self._leadership.leader
         return pb.TransferLeadershipResponse(leader=leader.name if leader else "")
+
+    async def upgrade_cluster(
+        self, call: UnaryCall[pb.UpgradeClusterRequest]
+    ) -> pb.UpgradeClusterResponse:
+        """Raise the cluster version now, if all members can."""
+        check_request_id(call.request.request_id, call.request.client_id)
+        try:
+            version = await self._version_keeper.upgrade()
+        except UpgradeBlocked as error:
+            raise CallRefused(
+                error_pb2.Error.VERSION_TOO_LOW, str(error), {"version": str(error.version)}
+            ) from error
+        call.index = self._raft.status().applied
+        return pb.UpgradeClusterResponse(cluster_version=version)
 
     def _target(self, name: str) -> MemberId | None:
         if not name:

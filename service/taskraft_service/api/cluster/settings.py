@@ -24,6 +24,7 @@ AUTO_KINDS: Final = (_Kind.FIFO, _Kind.FIFOTTL, _Kind.UTUBE, _Kind.UTUBETTL)
 FEED_RETENTION_MIN_MS: Final = 1_000
 FEED_BYTES_MIN: Final = 1024 * 1024
 _INT64_MAX: Final = (1 << 63) - 1
+_INT32_MAX: Final = (1 << 31) - 1
 
 
 class SettingsHandler:
@@ -69,6 +70,8 @@ def _settings_message(settings: ReplicatedSettings) -> pb.ClusterSettings:
         feed_retention_ms=settings.feed_retention_ms,
         feed_bytes_max=settings.feed_bytes_max,
         session_ttr_ms=settings.session_ttr_ms,
+        upgrade_hold_ms=settings.upgrade_hold_ms,
+        cluster_version_max=settings.cluster_version_max,
     )
 
 
@@ -84,6 +87,8 @@ def _check_configure(request: pb.ConfigureRequest, feed_partitions: int) -> None
     ranges = {
         "failover_grace_ms": (0, limits.SESSION_TTR_MAX_MS),
         "session_ttr_ms": (0, limits.SESSION_TTR_MAX_MS),
+        "upgrade_hold_ms": (0, _INT64_MAX),
+        "cluster_version_max": (0, _INT32_MAX),
         "feed_retention_ms": (FEED_RETENTION_MIN_MS, _INT64_MAX),
         "feed_bytes_max": (
             max(FEED_BYTES_MIN, feed_partitions * FEED_PARTITION_BYTES_MIN),

@@ -21,6 +21,7 @@ from taskraft_service.leader.command_submitter import (
     LeaderOverloaded,
     NotProposed,
     OutcomeUnknown,
+    VersionTooLow,
 )
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
@@ -59,6 +60,7 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.TUBE_QUARANTINED: _Code.FAILED_PRECONDITION,
     _Reason.DRIVER_FAILED: _Code.FAILED_PRECONDITION,
     _Reason.MEMBER_NEEDED: _Code.FAILED_PRECONDITION,
+    _Reason.VERSION_TOO_LOW: _Code.FAILED_PRECONDITION,
     _Reason.TUBE_FULL: _Code.RESOURCE_EXHAUSTED,
     _Reason.RATE_LIMITED: _Code.RESOURCE_EXHAUSTED,
     _Reason.LIMIT_REACHED: _Code.RESOURCE_EXHAUSTED,
@@ -168,6 +170,9 @@ def refused_for(error: Exception) -> CallRefused | None:
             return CallRefused(_Reason.NOT_ALLOWED, str(error), missing)
         case OutcomeUnknown():
             return CallRefused(_Reason.COMMIT_UNKNOWN, f"the outcome is unknown: {error}")
+        case VersionTooLow():
+            versions = {"version": str(error.version), "needed": str(error.needed)}
+            return CallRefused(_Reason.VERSION_TOO_LOW, str(error), versions)
         case CommandTooLarge():
             sizes = {"limit": str(error.bytes_max), "actual": str(error.size_bytes)}
             return CallRefused(_Reason.PAYLOAD_TOO_LARGE, str(error), {"field": "message", **sizes})

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from taskraft_service.queue.values import value
+from taskraft_service.versions import FeedVersion
 
 
 class Event(NamedTuple):
@@ -68,7 +69,7 @@ FIELDS: Final = len(COLUMNS)
 AT_MS_COLUMN: Final = 2
 TUBE_COLUMN: Final = 3
 TEXT_COLUMNS: Final = frozenset((12, 13, 14, 15))
-_FORMAT: Final = 2
+_FORMAT: Final = FeedVersion.V2
 _SWAP: Final = sys.byteorder == "big"
 
 

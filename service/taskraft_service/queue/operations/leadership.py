@@ -1,4 +1,4 @@
-"""Define the leader's own commands: startup, call counts, and wall offset.
+"""Define the leader's own commands: startup, call counts, wall offset and cluster version.
 
 No client can send these commands. The wall offset is wall time minus cluster time.
 """
@@ -17,8 +17,10 @@ from taskraft_service.queue.operations.command_definition import (
     predict_nothing,
     replicated,
 )
+from taskraft_service.queue.state.cluster_version import ClusterVersionState
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.values import value
+from taskraft_service.versions import check_version
 
 
 @value
@@ -74,6 +76,18 @@ class SetWallOffset(Idempotent):
 
 
 @value
+class SetClusterVersion(Idempotent):
+    """Set the cluster version in force, and the planned one (0: none).
+
+    The leader decides both, see ``state.cluster_version``. A version is never lowered. Answer:
+    ``CountResult``, 1 if the version was raised.
+    """
+
+    version: int
+    planned: int
+
+
+@value
 class StartupResult:
     """Number of leases that the new leader released."""
 
@@ -126,7 +140,28 @@ def set_wall_offset(state: QueueState, command: SetWallOffset) -> CountResult:
     return CountResult(1)
 
 
+def set_cluster_version(state: QueueState, command: SetClusterVersion) -> CountResult:
+    """Raise the version, and begin or withdraw a plan.
+
+    The machine writes the state in the formats of the new version before the next entry.
+    """
+    before = state.cluster
+    version = check_version(max(before.version, command.version))
+    planned_at_ms = before.planned_at_ms if command.planned == before.planned else state.now_ms
+    state.cluster = ClusterVersionState(
+        version, command.planned, planned_at_ms if command.planned else 0
+    )
+    return CountResult(int(version > before.version))
+
+
 DEFINITIONS: Final = (
+    CommandDefinition(
+        SetClusterVersion,
+        set_cluster_version,
+        predict=predict_nothing,
+        side=replicated,
+        answer=None,
+    ),
     CommandDefinition(Startup, startup, predict=predict_nothing, side=replicated, answer=None),
     CommandDefinition(NoteCalls, note_calls, predict=predict_nothing, side=replicated, answer=None),
     CommandDefinition(

@@ -47,6 +47,7 @@ from taskraft_service.queue.operations.groups import (
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.leadership import (
     NoteCalls,
+    SetClusterVersion,
     SetWallOffset,
     Startup,
     StartupResult,
@@ -101,6 +102,7 @@ Administration: TypeAlias = (
     | TrimFeed
     | NoteCalls
     | SetWallOffset
+    | SetClusterVersion
     | CommitCursor
 )
 """Commands on tubes, groups, schedules, sessions, settings, the change feed and the clock."""

@@ -10,6 +10,7 @@ last call, ``open_state`` loads small records and leased tasks but not the backl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
 from taskraft_service.queue.feed.feed_partition import PARTITION_NUMBERS
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.persistence.task_writes import HOLDER, collect_tasks
+from taskraft_service.queue.state.cluster_version import ClusterVersionState
 from taskraft_service.queue.state.dependents import DEPENDENTS_NUMBERS
 from taskraft_service.queue.state.failures import FAILURE_NUMBERS
 from taskraft_service.queue.state.queue_state import (
@@ -50,9 +52,12 @@ from taskraft_service.queue.store.indexes import Timers, write_timer
 from taskraft_service.queue.store.keys import LEASE, META, TUBE, prefix_stop, tube_key
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.transitions.endings import note_surplus
+from taskraft_service.versions import FORMATS, HIGHEST, StateVersion, check_version
 
-FORMAT: Final = 17
-"""Format version of the store; opening a store of another version fails."""
+FORMAT: Final = FORMATS[HIGHEST].state
+"""Newest format of the store that this release writes."""
+_VERSIONED_SINCE: Final = 18
+"""First format whose meta record has the cluster version in its bytes 1 and 2."""
 
 REQUEST_NUMBERS: Final[FieldTable[dict[str, int]]] = FieldTable(
     dict,
@@ -80,9 +85,12 @@ def _wall_of(state: QueueState) -> bytes:
     return _WALL.write(state) if any(numbers) else b""
 
 
-_META: Final[FieldTable[dict[str, Any]]] = FieldTable(
+_META_18: Final[FieldTable[dict[str, Any]]] = FieldTable(
     dict,
-    Constant("B", FORMAT),
+    Constant("B", StateVersion.V18),
+    Number("cluster_version", "H", of="cluster.version"),
+    Number("planned_version", "H", of="cluster.planned"),
+    Number("planned_at_ms", "q", of="cluster.planned_at_ms"),
     Number("index", "Q"),
     Number("now_ms", "q"),
     Number("token", "Q"),
@@ -102,29 +110,52 @@ _META: Final[FieldTable[dict[str, Any]]] = FieldTable(
 )
 
 
+META_LAYOUTS: Final[Mapping[StateVersion, FieldTable[dict[str, Any]]]] = {
+    StateVersion.V18: _META_18,
+}
+"""The layout of the meta record in each format; every layout begins as that of format 18."""
+
+
 class UnknownFormatError(Exception):
     """The store has the format of another version.
 
-    The operator must start the version that wrote the store, or use an empty data directory.
+    The operator must start a release that reads the store, or use an empty data directory.
     """
 
 
 def write_meta(state: QueueState) -> bytes:
-    """Return the meta record of a state."""
-    return _META.write(state)
+    """Return the meta record of a state, in the format of the state."""
+    return META_LAYOUTS[state.format].write(state)
+
+
+def format_of(meta: bytes) -> StateVersion:
+    """Return the format of the store that has this meta record.
+
+    Raises:
+        ClusterVersionUnknown: a cluster version that this release does not speak is in force.
+        UnknownFormatError: this release does not read the format.
+    """
+    if meta[0] >= _VERSIONED_SINCE:
+        check_version(int.from_bytes(meta[1:3], "big"))
+    if meta[0] not in META_LAYOUTS:
+        known = ", ".join(str(int(version)) for version in sorted(META_LAYOUTS))
+        raise UnknownFormatError(f"the store has format {meta[0]}, this release reads {known}")
+    return StateVersion(meta[0])
 
 
 def restore_meta(state: QueueState, meta: bytes) -> None:
     """Set the numbers of a state from its meta record.
 
     Raises:
-        UnknownFormatError: the record has another format.
+        ClusterVersionUnknown, UnknownFormatError: see ``format_of``.
     """
-    if meta[0] != FORMAT:
-        raise UnknownFormatError(f"the store has format {meta[0]}, this version reads {FORMAT}")
-    fields, end = _META.read(meta)
+    state.format = format_of(meta)
+    fields, end = META_LAYOUTS[state.format].read(meta)
     assert end == len(meta)
     state.index, state.now_ms, state.token = fields["index"], fields["now_ms"], fields["token"]
+    state.cluster = ClusterVersionState(
+        check_version(fields["cluster_version"]), fields["planned_version"], fields["planned_at_ms"]
+    )
     state.tubes.number = fields["last_tube"]
     state.sessions.number = fields["last_session"]
     state.groups.number = fields["last_group"]
@@ -143,7 +174,7 @@ def restore_meta(state: QueueState, meta: bytes) -> None:
 def stored_index(store: Store) -> int:
     """Return the applied index of the state in a store; 0 for an empty store."""
     meta = store.get(META)
-    return 0 if meta is None else int(_META.read(meta)[0]["index"])
+    return 0 if meta is None else int(META_LAYOUTS[format_of(meta)].read(meta)[0]["index"])
 
 
 def collect(state: QueueState) -> list[Write]:
@@ -194,7 +225,7 @@ def open_state(
     """Return the state in a store; a store without a meta record gives an empty state.
 
     Raises:
-        UnknownFormatError: the store has another format.
+        ClusterVersionUnknown, UnknownFormatError: see ``format_of``.
         TubeDriverMissing: a tube needs a driver that is not installed on this node.
     """
     state = QueueState(store, limits, new_task, editor, drivers, origin)
@@ -255,6 +286,7 @@ def _parts(state: QueueState) -> Iterator[bytes]:
     yield repr((numbers, state.sessions.number, state.feed.feed_id)).encode()
     yield repr((state.wall_offset_ms, state.event_floor_ms)).encode()
     yield repr((state.clock_epoch, state.clock_term)).encode()
+    yield repr(astuple(state.cluster)).encode()
     yield repr(low_and_high(state.feed)).encode()
     for number, (tube, next_id) in state.removals.items():
         yield repr((number, tube.name, next_id)).encode()

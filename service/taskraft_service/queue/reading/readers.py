@@ -39,6 +39,10 @@ class QueueReaders(LeaderReaders):
         """Index of the last applied entry."""
         self.now_ms = state.now_ms
         """The queue's clock: timestamp of the last applied entry."""
+        self.cluster = state.cluster
+        """The cluster version in force, and the planned one."""
+        self.has_old_format = state.format != state.cluster.formats.state
+        """Whether the store must be converted, because the cluster version was raised."""
         self.wall_offset_ms = state.wall_offset_ms
         """Wall time minus cluster time; an instant in cluster time plus this offset is in wall
         time."""
@@ -52,6 +56,11 @@ class QueueReaders(LeaderReaders):
     def clock_term(self) -> int:
         """Return the term of the last leader whose Startup is applied."""
         return self._state.clock_term
+
+    @property
+    def tube_count(self) -> int:
+        """Return the number of tubes."""
+        return len(self._state.tubes)
 
     @property
     def settings(self) -> ReplicatedSettings:

@@ -20,6 +20,7 @@ from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.feed.change_feed import ChangeFeed, EntryStamp
 from taskraft_service.queue.feed.feed_consumers import FeedConsumers
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.state.cluster_version import ClusterVersionState
 from taskraft_service.queue.state.dependents import DependentsIndex
 from taskraft_service.queue.state.failures import FailureTable
 from taskraft_service.queue.state.group_registry import GroupRegistry
@@ -141,6 +142,10 @@ class QueueState(WorkingSet):
         """Term of the leader that defines, or last defined, the cluster time."""
         self.event_floor_ms = 0
         """Minimum timestamp of later events; above wall time after wall time was set back."""
+        self.cluster = ClusterVersionState()
+        """The cluster version in force, and the planned one."""
+        self.format = self.cluster.formats.state
+        """Format in which the state is written."""
         self.stamp = EntryStamp(0, 0)
         self.token = origin.token
         self.leases: dict[int, QueueTask] = {}

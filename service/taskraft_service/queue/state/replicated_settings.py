@@ -24,6 +24,8 @@ class ReplicatedSettings:
     feed_retention_ms: int | None = None
     feed_bytes_max: int | None = None
     session_ttr_ms: int | None = None
+    upgrade_hold_ms: int | None = None
+    cluster_version_max: int | None = None
 
 
 _ABSENT: Final = -1
@@ -51,6 +53,8 @@ SETTINGS: Final = FieldTable(
     Number("feed_retention_ms", "q", absent=_ABSENT),
     Number("feed_bytes_max", "q", absent=_ABSENT),
     Number("session_ttr_ms", "q", absent=_ABSENT),
+    Number("upgrade_hold_ms", "q", absent=_ABSENT),
+    Number("cluster_version_max", "i", absent=_ABSENT),
     Number("auto_create_profile.mark", "b", of=_mark_of),
     Size("B", "auto_create_profile.name"),
     Text("auto_create_profile.name", of=_name_of),

@@ -53,7 +53,14 @@ NAMED_BY = {
     "session_id": "a session, which exists in all cells",
     "session_ids": "sessions, which exist in all cells",
 }
-OF_THE_CELL = {"Configure", "Startup", "SetWallOffset", "CommitCursor", "TrimFeed"}
+OF_THE_CELL = {
+    "Configure",
+    "Startup",
+    "SetWallOffset",
+    "SetClusterVersion",
+    "CommitCursor",
+    "TrimFeed",
+}
 """Commands on the state of a whole cell: settings, leadership, clock and change feed."""
 
 

@@ -35,11 +35,13 @@ from taskraft_service.queue.operations.cancel import CancelResult
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.queue.operations.settlements import SettleResult, TouchedLease
 from taskraft_service.queue.persistence.state_records import open_state
+from taskraft_service.queue.state.cluster_version import ClusterVersionState
 from taskraft_service.queue.state.dependents import TaskEnding
 from taskraft_service.queue.state.failures import KeptFailure
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec, TaskSchedule
 from taskraft_service.queue.state.tube_registry import new_tube
+from taskraft_service.versions import ClusterVersion
 from tests.service.queue.memory_store import MemoryStore
 
 U8, U16, U31, U32, U63, U64 = (1 << bits for bits in (8, 16, 31, 32, 63, 64))
@@ -140,6 +142,8 @@ def settings(draw):
         feed_retention_ms=draw.maybe(lambda: draw.below(U63)),
         feed_bytes_max=draw.maybe(lambda: draw.below(U63)),
         session_ttr_ms=draw.maybe(lambda: draw.below(U63)),
+        upgrade_hold_ms=draw.maybe(lambda: draw.below(U63)),
+        cluster_version_max=draw.maybe(lambda: draw.below(U31)),
         auto_create_profile=draw.maybe(lambda: draw.text()[:60]),
     )
 
@@ -287,6 +291,7 @@ def meta(draw):
     drawn.dependents.restore(draw.below(U64), draw.below(U64), draw.below(U64))
     drawn.wall_offset_ms, drawn.event_floor_ms = draw.of(((0, 0), (draw.signed(), 0), (0, 7)))
     drawn.clock_epoch, drawn.clock_term = draw.of(((0, 0), (3, draw.below(U63))))
+    drawn.cluster = ClusterVersionState(ClusterVersion.V1, draw.below(9), draw.signed())
     return drawn
 
 

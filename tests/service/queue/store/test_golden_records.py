@@ -82,7 +82,7 @@ CODECS = {
 GOLDEN = {
     "retry": "c70371a6157760e46200e7e988ef2786",
     "extras": "ea365bcdc04f456ec2e24b9f46b65362",
-    "settings": "1e7ba0b4e62381d635acacf2d222d34b",
+    "settings": "1a2dbc3fa0ffcb2132fdf088c7457dff",
     "options": "71f6afc22844d7f68b10098ba0c561ed",
     "tube": "b8f18dbbb1fb4ac275725fbe1968dc90",
     "group": "dae30b6e68e251bca1fbf823fcee4e69",
@@ -91,7 +91,7 @@ GOLDEN = {
     "consumer": "e7b5f7feeda436edfd24780ee5b6e142",
     "ending": "ec2901094b2dadd2c47f80daeae601c8",
     "failure": "5b1defc210483a3c7b6af24ca3368a60",
-    "meta": "f6dc80384a5d11886c1c306a71ebfa0a",
+    "meta": "fc85a323767442646dcc82c082f550fb",
     "put_answer": "1757fcc73b42edff9bbefcd47713f50c",
     "settle_answer": "a32c7bd87f9246e64492bf80db3d8afe",
     "count_answer": "bbf009d6e87214eb16258145b1f550a0",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from taskraft.cli.options import (
@@ -13,6 +15,9 @@ from taskraft.cli.options import (
     output_option,
 )
 from taskraft.cli.watch import watch_option
+
+if TYPE_CHECKING:
+    from taskraft.v1.cluster_service_pb2 import Member
 
 
 @click.group(
@@ -31,7 +36,8 @@ def cluster() -> None:
 def status(*, output: str, target: str | None, timeout: float) -> None:
     """Show the members with their log progress and clocks.
 
-    CLOCK is the wall clock of a member minus the wall clocks of a majority of the voters.
+    CLOCK is the wall clock of a member minus the wall clocks of a majority of the voters. VERSIONS
+    are the cluster versions that the release of a member speaks.
     """
     from taskraft.cli.output import write, write_table
     from taskraft.v1.cluster_service_pb2 import Member, NodeState
@@ -57,12 +63,14 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
                 match if leader_sees else "?",
                 max(state.state.last_index - match, 0) if leader_sees else "?",
                 "yes" if member.leader or member.active else "no" if leader_sees else "?",
+                _versions(member),
                 f"{member.wall_deviation_ms:+d} ms"
                 if member.HasField("wall_deviation_ms")
                 else "?",
             )
         )
-    write_table(("ID", "NODE", "ROLE", "ADDRESS", "MATCH", "LAG", "ACTIVE", "CLOCK"), rows)
+    titles = ("ID", "NODE", "ROLE", "ADDRESS", "MATCH", "LAG", "ACTIVE", "VERSIONS", "CLOCK")
+    write_table(titles, rows)
     voters = sum(member.suffrage == Member.VOTER for member in state.members)
     phase = NodeState.Phase.Name(state.state.phase)
     led = (
@@ -72,8 +80,40 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
         else f"no leader: {voters // 2 + 1} of {voters} voters must be up"
     )
     click.echo(f"\n{led}; answered by {state.node} ({phase}, version {state.version})")
+    planned = state.planned_cluster_version
+    click.echo(
+        f"cluster version {state.cluster_version}" + (f", {planned} is planned" if planned else "")
+    )
+    for blocker in state.upgrade_blockers:
+        click.echo(f"cluster version not raised: {blocker}")
     if state.clock_problem:
         click.echo(f"clock problem of {state.node}: {state.clock_problem}")
+
+
+def _versions(member: Member) -> str:
+    """Return the cluster versions that a member speaks."""
+    lowest, highest = member.lowest_cluster_version, member.highest_cluster_version
+    if not highest:
+        return "?"
+    return f"{highest}" if lowest == highest else f"{lowest}-{highest}"
+
+
+@cluster.command(epilog=examples("taskraft cluster upgrade"))
+@output_option
+@cluster_options
+def upgrade(*, output: str, target: str | None, timeout: float) -> None:
+    """Raise the cluster version now, without waiting for the rest of the hold.
+
+    All members must speak the new version. Afterwards, nodes of the release before can no longer be
+    started on their data.
+    """
+    from taskraft.cli.output import write
+    from taskraft.v1.cluster_service_pb2 import UpgradeClusterResponse
+
+    with connect(target, timeout) as client:
+        version = client.upgrade_cluster()
+    if not write([UpgradeClusterResponse(cluster_version=version)], output):
+        click.echo(f"cluster version {version}")
 
 
 @cluster.command(
@@ -110,6 +150,16 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
 )
 @click.option(
     "--feed-bytes-max", type=click.IntRange(1), help="Maximum size of the feed on a node, in bytes."
+)
+@click.option(
+    "--upgrade-hold",
+    type=DURATION,
+    help="How long all members must speak a higher cluster version before it is raised.",
+)
+@click.option(
+    "--cluster-version-max",
+    type=click.IntRange(0),
+    help="Highest cluster version that is raised to; 0: no limit.",
 )
 @output_option
 @cluster_options

@@ -43,6 +43,7 @@ from taskraft.errors._conflicts import (
     TubeBusy,
     TubeExists,
     TubeQuarantined,
+    VersionTooLow,
     WrongState,
 )
 from taskraft.errors._not_found import (
@@ -146,6 +147,7 @@ __all__ = [
     "TubePaused",
     "TubeQuarantined",
     "Unavailable",
+    "VersionTooLow",
     "Violation",
     "WrongState",
 ]

@@ -51,6 +51,12 @@ class MemberNeeded(ConflictError):
     reason = "MEMBER_NEEDED"
 
 
+class VersionTooLow(ConflictError):
+    """The cluster version, or the release of a member, is too low for the operation."""
+
+    reason = "VERSION_TOO_LOW"
+
+
 class GroupExists(ConflictError):
     """A group with this name already exists."""
 

@@ -158,6 +158,8 @@ class Member(_message.Message):
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     JOINED_FIELD_NUMBER: _builtins.int
     WALL_DEVIATION_MS_FIELD_NUMBER: _builtins.int
+    LOWEST_CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
+    HIGHEST_CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Id of the member, never reused."""
     name: _builtins.str
@@ -183,6 +185,12 @@ class Member(_message.Message):
     Absent: unknown. The leader knows the clocks of all voters; another node knows its own clock and
     that of the leader.
     """
+    lowest_cluster_version: _builtins.int
+    """Lowest cluster version that the member speaks. 0: unknown. The leader knows all members that
+    answer; another node knows itself and the leader.
+    """
+    highest_cluster_version: _builtins.int
+    """Highest cluster version that the member speaks. 0: unknown."""
     def __init__(
         self,
         *,
@@ -196,10 +204,12 @@ class Member(_message.Message):
         peer_address: _builtins.str = ...,
         joined: _builtins.bool = ...,
         wall_deviation_ms: _builtins.int | None = ...,
+        lowest_cluster_version: _builtins.int = ...,
+        highest_cluster_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "active", b"active", "address", b"address", "id", b"id", "joined", b"joined", "leader", b"leader", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "suffrage", b"suffrage", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "active", b"active", "address", b"address", "highest_cluster_version", b"highest_cluster_version", "id", b"id", "joined", b"joined", "leader", b"leader", "lowest_cluster_version", b"lowest_cluster_version", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "suffrage", b"suffrage", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__wall_deviation_ms: _TypeAlias = _typing.Literal["wall_deviation_ms"]  # noqa: Y015
     _WhichOneofArgType__wall_deviation_ms: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms"]  # noqa: Y015
@@ -309,6 +319,9 @@ class GetClusterStateResponse(_message.Message):
     WALL_OFFSET_MS_FIELD_NUMBER: _builtins.int
     CLOCK_PROBLEM_FIELD_NUMBER: _builtins.int
     CELL_FIELD_NUMBER: _builtins.int
+    CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
+    PLANNED_CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
+    UPGRADE_BLOCKERS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Identity of the cluster."""
     node: _builtins.str
@@ -327,6 +340,10 @@ class GetClusterStateResponse(_message.Message):
     """Problem with the clocks, as the called node sees it. Empty: none."""
     cell: _builtins.int
     """Number of the cell to which the called node belongs. A cluster has one cell today, cell 0."""
+    cluster_version: _builtins.int
+    """Cluster version in force on the called node."""
+    planned_cluster_version: _builtins.int
+    """Cluster version that will be in force after the hold. 0: none."""
     @_builtins.property
     def state(self) -> Global___NodeState:
         """State of the called node."""
@@ -334,6 +351,12 @@ class GetClusterStateResponse(_message.Message):
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
         """The members in the order of their ids."""
+
+    @_builtins.property
+    def upgrade_blockers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What keeps the leader from raising the cluster version. Empty: nothing, or the called node does
+        not lead.
+        """
 
     def __init__(
         self,
@@ -349,10 +372,13 @@ class GetClusterStateResponse(_message.Message):
         wall_offset_ms: _builtins.int = ...,
         clock_problem: _builtins.str = ...,
         cell: _builtins.int = ...,
+        cluster_version: _builtins.int = ...,
+        planned_cluster_version: _builtins.int = ...,
+        upgrade_blockers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "clock_problem", b"clock_problem", "cluster_id", b"cluster_id", "leader", b"leader", "leader_address", b"leader_address", "members", b"members", "node", b"node", "now_ms", b"now_ms", "state", b"state", "version", b"version", "wall_offset_ms", b"wall_offset_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "clock_problem", b"clock_problem", "cluster_id", b"cluster_id", "cluster_version", b"cluster_version", "leader", b"leader", "leader_address", b"leader_address", "members", b"members", "node", b"node", "now_ms", b"now_ms", "planned_cluster_version", b"planned_cluster_version", "state", b"state", "upgrade_blockers", b"upgrade_blockers", "version", b"version", "wall_offset_ms", b"wall_offset_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -608,6 +634,8 @@ class ClusterSettings(_message.Message):
     FEED_BYTES_MAX_FIELD_NUMBER: _builtins.int
     AUTO_CREATE_PROFILE_FIELD_NUMBER: _builtins.int
     SESSION_TTR_MS_FIELD_NUMBER: _builtins.int
+    UPGRADE_HOLD_MS_FIELD_NUMBER: _builtins.int
+    CLUSTER_VERSION_MAX_FIELD_NUMBER: _builtins.int
     failover_grace_ms: _builtins.int
     """Minimum time for which sessions survive a change of leader. Default: 15 000."""
     auto_create_tubes: _builtins.bool
@@ -627,6 +655,12 @@ class ClusterSettings(_message.Message):
     to 86 400 000. Default: 15 000, and 0 for sessions that a stream opened. A change applies to
     open sessions too, except to sessions that are already expiring.
     """
+    upgrade_hold_ms: _builtins.int
+    """How long, in cluster time, all members must speak a higher cluster version before the leader
+    raises the version. Until then, members can return to the release before. Default: 24 hours.
+    """
+    cluster_version_max: _builtins.int
+    """Highest cluster version that the leader raises to. 0: no limit. Default: 0."""
     def __init__(
         self,
         *,
@@ -637,10 +671,12 @@ class ClusterSettings(_message.Message):
         feed_bytes_max: _builtins.int | None = ...,
         auto_create_profile: _builtins.str | None = ...,
         session_ttr_ms: _builtins.int | None = ...,
+        upgrade_hold_ms: _builtins.int | None = ...,
+        cluster_version_max: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_create_kind", b"_auto_create_kind", "_auto_create_profile", b"_auto_create_profile", "_auto_create_tubes", b"_auto_create_tubes", "_failover_grace_ms", b"_failover_grace_ms", "_feed_bytes_max", b"_feed_bytes_max", "_feed_retention_ms", b"_feed_retention_ms", "_session_ttr_ms", b"_session_ttr_ms", "auto_create_kind", b"auto_create_kind", "auto_create_profile", b"auto_create_profile", "auto_create_tubes", b"auto_create_tubes", "failover_grace_ms", b"failover_grace_ms", "feed_bytes_max", b"feed_bytes_max", "feed_retention_ms", b"feed_retention_ms", "session_ttr_ms", b"session_ttr_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_create_kind", b"_auto_create_kind", "_auto_create_profile", b"_auto_create_profile", "_auto_create_tubes", b"_auto_create_tubes", "_cluster_version_max", b"_cluster_version_max", "_failover_grace_ms", b"_failover_grace_ms", "_feed_bytes_max", b"_feed_bytes_max", "_feed_retention_ms", b"_feed_retention_ms", "_session_ttr_ms", b"_session_ttr_ms", "_upgrade_hold_ms", b"_upgrade_hold_ms", "auto_create_kind", b"auto_create_kind", "auto_create_profile", b"auto_create_profile", "auto_create_tubes", b"auto_create_tubes", "cluster_version_max", b"cluster_version_max", "failover_grace_ms", b"failover_grace_ms", "feed_bytes_max", b"feed_bytes_max", "feed_retention_ms", b"feed_retention_ms", "session_ttr_ms", b"session_ttr_ms", "upgrade_hold_ms", b"upgrade_hold_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_create_kind", b"_auto_create_kind", "_auto_create_profile", b"_auto_create_profile", "_auto_create_tubes", b"_auto_create_tubes", "_failover_grace_ms", b"_failover_grace_ms", "_feed_bytes_max", b"_feed_bytes_max", "_feed_retention_ms", b"_feed_retention_ms", "_session_ttr_ms", b"_session_ttr_ms", "auto_create_kind", b"auto_create_kind", "auto_create_profile", b"auto_create_profile", "auto_create_tubes", b"auto_create_tubes", "failover_grace_ms", b"failover_grace_ms", "feed_bytes_max", b"feed_bytes_max", "feed_retention_ms", b"feed_retention_ms", "session_ttr_ms", b"session_ttr_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_create_kind", b"_auto_create_kind", "_auto_create_profile", b"_auto_create_profile", "_auto_create_tubes", b"_auto_create_tubes", "_cluster_version_max", b"_cluster_version_max", "_failover_grace_ms", b"_failover_grace_ms", "_feed_bytes_max", b"_feed_bytes_max", "_feed_retention_ms", b"_feed_retention_ms", "_session_ttr_ms", b"_session_ttr_ms", "_upgrade_hold_ms", b"_upgrade_hold_ms", "auto_create_kind", b"auto_create_kind", "auto_create_profile", b"auto_create_profile", "auto_create_tubes", b"auto_create_tubes", "cluster_version_max", b"cluster_version_max", "failover_grace_ms", b"failover_grace_ms", "feed_bytes_max", b"feed_bytes_max", "feed_retention_ms", b"feed_retention_ms", "session_ttr_ms", b"session_ttr_ms", "upgrade_hold_ms", b"upgrade_hold_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__auto_create_kind: _TypeAlias = _typing.Literal["auto_create_kind"]  # noqa: Y015
     _WhichOneofArgType__auto_create_kind: _TypeAlias = _typing.Literal["_auto_create_kind", b"_auto_create_kind"]  # noqa: Y015
@@ -648,6 +684,8 @@ class ClusterSettings(_message.Message):
     _WhichOneofArgType__auto_create_profile: _TypeAlias = _typing.Literal["_auto_create_profile", b"_auto_create_profile"]  # noqa: Y015
     _WhichOneofReturnType__auto_create_tubes: _TypeAlias = _typing.Literal["auto_create_tubes"]  # noqa: Y015
     _WhichOneofArgType__auto_create_tubes: _TypeAlias = _typing.Literal["_auto_create_tubes", b"_auto_create_tubes"]  # noqa: Y015
+    _WhichOneofReturnType__cluster_version_max: _TypeAlias = _typing.Literal["cluster_version_max"]  # noqa: Y015
+    _WhichOneofArgType__cluster_version_max: _TypeAlias = _typing.Literal["_cluster_version_max", b"_cluster_version_max"]  # noqa: Y015
     _WhichOneofReturnType__failover_grace_ms: _TypeAlias = _typing.Literal["failover_grace_ms"]  # noqa: Y015
     _WhichOneofArgType__failover_grace_ms: _TypeAlias = _typing.Literal["_failover_grace_ms", b"_failover_grace_ms"]  # noqa: Y015
     _WhichOneofReturnType__feed_bytes_max: _TypeAlias = _typing.Literal["feed_bytes_max"]  # noqa: Y015
@@ -656,12 +694,16 @@ class ClusterSettings(_message.Message):
     _WhichOneofArgType__feed_retention_ms: _TypeAlias = _typing.Literal["_feed_retention_ms", b"_feed_retention_ms"]  # noqa: Y015
     _WhichOneofReturnType__session_ttr_ms: _TypeAlias = _typing.Literal["session_ttr_ms"]  # noqa: Y015
     _WhichOneofArgType__session_ttr_ms: _TypeAlias = _typing.Literal["_session_ttr_ms", b"_session_ttr_ms"]  # noqa: Y015
+    _WhichOneofReturnType__upgrade_hold_ms: _TypeAlias = _typing.Literal["upgrade_hold_ms"]  # noqa: Y015
+    _WhichOneofArgType__upgrade_hold_ms: _TypeAlias = _typing.Literal["_upgrade_hold_ms", b"_upgrade_hold_ms"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_create_kind) -> _WhichOneofReturnType__auto_create_kind | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_create_profile) -> _WhichOneofReturnType__auto_create_profile | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_create_tubes) -> _WhichOneofReturnType__auto_create_tubes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_version_max) -> _WhichOneofReturnType__cluster_version_max | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__failover_grace_ms) -> _WhichOneofReturnType__failover_grace_ms | None: ...
     @_typing.overload
@@ -670,6 +712,8 @@ class ClusterSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__feed_retention_ms) -> _WhichOneofReturnType__feed_retention_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__session_ttr_ms) -> _WhichOneofReturnType__session_ttr_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__upgrade_hold_ms) -> _WhichOneofReturnType__upgrade_hold_ms | None: ...
 
 Global___ClusterSettings: _TypeAlias = ClusterSettings  # noqa: Y015
 
@@ -734,6 +778,58 @@ class ConfigureResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConfigureResponse: _TypeAlias = ConfigureResponse  # noqa: Y015
+
+@_typing.final
+class UpgradeClusterRequest(_message.Message):
+    """Request of UpgradeCluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService. A cluster at its
+    highest version is not changed.
+    """
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpgradeClusterRequest: _TypeAlias = UpgradeClusterRequest  # noqa: Y015
+
+@_typing.final
+class UpgradeClusterResponse(_message.Message):
+    """Response of UpgradeCluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
+    cluster_version: _builtins.int
+    """Cluster version in force."""
+    def __init__(
+        self,
+        *,
+        cluster_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_version", b"cluster_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpgradeClusterResponse: _TypeAlias = UpgradeClusterResponse  # noqa: Y015
 
 @_typing.final
 class SaveSnapshotRequest(_message.Message):

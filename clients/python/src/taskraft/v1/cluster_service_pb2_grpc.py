@@ -70,6 +70,11 @@ class ClusterServiceStub(object):
                 request_serializer=taskraft_dot_v1_dot_cluster__service__pb2.ConfigureRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_cluster__service__pb2.ConfigureResponse.FromString,
                 _registered_method=True)
+        self.UpgradeCluster = channel.unary_unary(
+                '/taskraft.v1.ClusterService/UpgradeCluster',
+                request_serializer=taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterResponse.FromString,
+                _registered_method=True)
         self.SaveSnapshot = channel.unary_stream(
                 '/taskraft.v1.ClusterService/SaveSnapshot',
                 request_serializer=taskraft_dot_v1_dot_cluster__service__pb2.SaveSnapshotRequest.SerializeToString,
@@ -135,6 +140,15 @@ class ClusterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpgradeCluster(self, request, context):
+        """Raises the cluster version now, without waiting for the rest of the hold. Nodes of a release
+        that does not speak the new version can no longer be started on their data. Refused with
+        VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher version.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SaveSnapshot(self, request, context):
         """Streams a snapshot of the replicated state, from any node: a header, then the content in order.
         The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
@@ -183,6 +197,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.Configure,
                     request_deserializer=taskraft_dot_v1_dot_cluster__service__pb2.ConfigureRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_cluster__service__pb2.ConfigureResponse.SerializeToString,
+            ),
+            'UpgradeCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpgradeCluster,
+                    request_deserializer=taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterResponse.SerializeToString,
             ),
             'SaveSnapshot': grpc.unary_stream_rpc_method_handler(
                     servicer.SaveSnapshot,
@@ -380,6 +399,33 @@ class ClusterService(object):
             '/taskraft.v1.ClusterService/Configure',
             taskraft_dot_v1_dot_cluster__service__pb2.ConfigureRequest.SerializeToString,
             taskraft_dot_v1_dot_cluster__service__pb2.ConfigureResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpgradeCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.ClusterService/UpgradeCluster',
+            taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterRequest.SerializeToString,
+            taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterResponse.FromString,
             options,
             channel_credentials,
             insecure,

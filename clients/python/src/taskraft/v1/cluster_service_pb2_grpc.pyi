@@ -55,6 +55,11 @@ class ClusterServiceStub:
     """Transfers leadership to another voter."""
     Configure: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.ConfigureRequest, _cluster_service_pb2.ConfigureResponse]
     """Changes settings of the whole cluster, all or none."""
+    UpgradeCluster: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.UpgradeClusterRequest, _cluster_service_pb2.UpgradeClusterResponse]
+    """Raises the cluster version now, without waiting for the rest of the hold. Nodes of a release
+    that does not speak the new version can no longer be started on their data. Refused with
+    VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher version.
+    """
     SaveSnapshot: _grpc.UnaryStreamMultiCallable[_cluster_service_pb2.SaveSnapshotRequest, _cluster_service_pb2.SaveSnapshotResponse]
     """Streams a snapshot of the replicated state, from any node: a header, then the content in order.
     The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
@@ -90,6 +95,11 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     """Transfers leadership to another voter."""
     Configure: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.ConfigureRequest, _cluster_service_pb2.ConfigureResponse]  # type: ignore[assignment]
     """Changes settings of the whole cluster, all or none."""
+    UpgradeCluster: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.UpgradeClusterRequest, _cluster_service_pb2.UpgradeClusterResponse]  # type: ignore[assignment]
+    """Raises the cluster version now, without waiting for the rest of the hold. Nodes of a release
+    that does not speak the new version can no longer be started on their data. Refused with
+    VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher version.
+    """
     SaveSnapshot: _aio.UnaryStreamMultiCallable[_cluster_service_pb2.SaveSnapshotRequest, _cluster_service_pb2.SaveSnapshotResponse]  # type: ignore[assignment]
     """Streams a snapshot of the replicated state, from any node: a header, then the content in order.
     The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
@@ -164,6 +174,17 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.ConfigureResponse, _abc.Awaitable[_cluster_service_pb2.ConfigureResponse]]:
         """Changes settings of the whole cluster, all or none."""
+
+    @_abc_1.abstractmethod
+    def UpgradeCluster(
+        self,
+        request: _cluster_service_pb2.UpgradeClusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_service_pb2.UpgradeClusterResponse, _abc.Awaitable[_cluster_service_pb2.UpgradeClusterResponse]]:
+        """Raises the cluster version now, without waiting for the rest of the hold. Nodes of a release
+        that does not speak the new version can no longer be started on their data. Refused with
+        VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher version.
+        """
 
     @_abc_1.abstractmethod
     def SaveSnapshot(

@@ -94,6 +94,11 @@ class Error(_message.Message):
         """The driver of the tube raised an exception for a task of this put, or returned an invalid
         value; nothing was put. Metadata item is the position of the task. FAILED_PRECONDITION.
         """
+        VERSION_TOO_LOW: Error._Reason.ValueType  # 28
+        """The cluster version is too low for the operation, or a member keeps it from being raised;
+        metadata version is the version in force, needed the version that the operation needs. Upgrade
+        the members, then raise the version with UpgradeCluster. FAILED_PRECONDITION.
+        """
         TUBE_FULL: Error._Reason.ValueType  # 30
         """The tube has reached its capacity in tasks or bytes. RESOURCE_EXHAUSTED with RetryInfo."""
         RATE_LIMITED: Error._Reason.ValueType  # 31
@@ -217,6 +222,11 @@ class Error(_message.Message):
     DRIVER_FAILED: Error.Reason.ValueType  # 27
     """The driver of the tube raised an exception for a task of this put, or returned an invalid
     value; nothing was put. Metadata item is the position of the task. FAILED_PRECONDITION.
+    """
+    VERSION_TOO_LOW: Error.Reason.ValueType  # 28
+    """The cluster version is too low for the operation, or a member keeps it from being raised;
+    metadata version is the version in force, needed the version that the operation needs. Upgrade
+    the members, then raise the version with UpgradeCluster. FAILED_PRECONDITION.
     """
     TUBE_FULL: Error.Reason.ValueType  # 30
     """The tube has reached its capacity in tasks or bytes. RESOURCE_EXHAUSTED with RetryInfo."""

@@ -9,10 +9,10 @@ import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -31,6 +31,7 @@ class ClockBeacon(_message.Message):
     DRIVERS_FIELD_NUMBER: _builtins.int
     CLOCK_EPOCH_FIELD_NUMBER: _builtins.int
     CLOCK_TERM_FIELD_NUMBER: _builtins.int
+    CLUSTER_VERSIONS_FIELD_NUMBER: _builtins.int
     lead_term: _builtins.int
     """Term in which the sender leads and knows the cluster time. 0: the sender follows, or has just become
     leader and does not know the cluster time yet.
@@ -57,6 +58,10 @@ class ClockBeacon(_message.Message):
     def drivers(self) -> Global___DriverBallot:
         """Failures of tube drivers. Absent: the sender knows of none, and the leader asks for none."""
 
+    @_builtins.property
+    def cluster_versions(self) -> Global___VersionRange:
+        """Cluster versions that the sender speaks."""
+
     def __init__(
         self,
         *,
@@ -67,10 +72,11 @@ class ClockBeacon(_message.Message):
         drivers: Global___DriverBallot | None = ...,
         clock_epoch: _builtins.int = ...,
         clock_term: _builtins.int = ...,
+        cluster_versions: Global___VersionRange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "cluster_ms", b"cluster_ms", "drivers", b"drivers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "cluster_ms", b"cluster_ms", "cluster_versions", b"cluster_versions", "drivers", b"drivers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "clock_epoch", b"clock_epoch", "clock_term", b"clock_term", "cluster_ms", b"cluster_ms", "drivers", b"drivers", "lead_term", b"lead_term", "wall_ms", b"wall_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "clock_epoch", b"clock_epoch", "clock_term", b"clock_term", "cluster_ms", b"cluster_ms", "cluster_versions", b"cluster_versions", "drivers", b"drivers", "lead_term", b"lead_term", "wall_ms", b"wall_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agreed_offset_ms: _TypeAlias = _typing.Literal["agreed_offset_ms"]  # noqa: Y015
     _WhichOneofArgType__agreed_offset_ms: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms"]  # noqa: Y015
@@ -82,6 +88,32 @@ class ClockBeacon(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_ms) -> _WhichOneofReturnType__cluster_ms | None: ...
 
 Global___ClockBeacon: _TypeAlias = ClockBeacon  # noqa: Y015
+
+@_typing.final
+class VersionRange(_message.Message):
+    """A range of versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOWEST_FIELD_NUMBER: _builtins.int
+    HIGHEST_FIELD_NUMBER: _builtins.int
+    lowest: _builtins.int
+    """Lowest version."""
+    highest: _builtins.int
+    """Highest version."""
+    def __init__(
+        self,
+        *,
+        lowest: _builtins.int = ...,
+        highest: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["highest", b"highest", "lowest", b"lowest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VersionRange: _TypeAlias = VersionRange  # noqa: Y015
 
 @_typing.final
 class DriverBallot(_message.Message):

@@ -131,6 +131,8 @@ class Hello(_message.Message):
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     LOWEST_PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     FOUNDERS_FIELD_NUMBER: _builtins.int
+    LOWEST_PROGRAM_VERSION_FIELD_NUMBER: _builtins.int
+    HIGHEST_PROGRAM_VERSION_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """Highest version of this protocol that the sender speaks."""
     cluster_id: _builtins.str
@@ -153,6 +155,12 @@ class Hello(_message.Message):
     """Address of the sender, for a receiver that does not know it yet."""
     lowest_protocol_version: _builtins.int
     """Lowest version of this protocol that the sender speaks. 0: only protocol_version."""
+    lowest_program_version: _builtins.int
+    """Lowest and highest version of the program above this protocol that the sender speaks. A receiver
+    whose group uses a version outside of this range refuses the sender. Both 0: unknown.
+    """
+    highest_program_version: _builtins.int
+    """See lowest_program_version."""
     @_builtins.property
     def founders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ids of the founders of the group, in order, while the sender waits for them. Empty: the group
@@ -172,10 +180,12 @@ class Hello(_message.Message):
         peer_address: _builtins.str = ...,
         lowest_protocol_version: _builtins.int = ...,
         founders: _abc.Iterable[_builtins.int] | None = ...,
+        lowest_program_version: _builtins.int = ...,
+        highest_program_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "founders", b"founders", "group_id", b"group_id", "incarnation", b"incarnation", "lowest_protocol_version", b"lowest_protocol_version", "peer_address", b"peer_address", "protocol_version", b"protocol_version", "receiver", b"receiver", "sender", b"sender"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "founders", b"founders", "group_id", b"group_id", "highest_program_version", b"highest_program_version", "incarnation", b"incarnation", "lowest_program_version", b"lowest_program_version", "lowest_protocol_version", b"lowest_protocol_version", "peer_address", b"peer_address", "protocol_version", b"protocol_version", "receiver", b"receiver", "sender", b"sender"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

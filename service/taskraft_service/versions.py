@@ -1,0 +1,111 @@
+"""List the versions of all formats of the service; one enum per format, one line per version.
+
+The cluster version is the version that all members of a cluster speak. It is part of the replicated
+state and decides which commands may enter the log, how the fields of a request are read, and in
+which format a node writes its state, the change feed and snapshots. A node that runs a newer
+release writes the older formats until the cluster version is raised, so that the older release can
+be started again on its data directory.
+
+Release 0.1.0 has the first version of each format that later releases must read. The numbers
+continue those of the development before, of which no release exists. The formats of the data
+directory and of the connections between members are in ``taskraft_replication.versions``.
+
+A new version needs: a line in each enum that changes, a line in ``FORMATS``, the layouts that
+write it, a step in ``queue.persistence.upgrade_chain`` if stored records change, and golden files
+(``make golden``). See docs/upgrading.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+
+class ClusterVersion(IntEnum):
+    """Versions of the commands in the log, and of all that the members must agree on."""
+
+    V1 = 1
+    """Release 0.1.0: the commands of ``proto/taskraft/log/v1/log.proto`` up to number 41."""
+
+
+class StateVersion(IntEnum):
+    """Versions of the records in the database; the first byte of the meta record."""
+
+    V18 = 18
+    """Release 0.1.0: the meta record begins with format and cluster version."""
+
+
+class FeedVersion(IntEnum):
+    """Versions of the stored chunks of the change feed; the first number of each chunk."""
+
+    V2 = 2
+    """Release 0.1.0: columns, with the bytes of the payloads before the chunk in its header."""
+
+
+class SnapshotVersion(IntEnum):
+    """Versions of the content of a snapshot, between members and in snapshot files."""
+
+    V2 = 2
+    """Release 0.1.0: names and sizes of the database's files, then their contents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """The formats that a node writes while one cluster version is in force."""
+
+    state: StateVersion
+    feed: FeedVersion
+    snapshot: SnapshotVersion
+
+
+FORMATS: Final[Mapping[ClusterVersion, Formats]] = {
+    ClusterVersion.V1: Formats(StateVersion.V18, FeedVersion.V2, SnapshotVersion.V2),
+}
+LOWEST: Final = min(ClusterVersion)
+HIGHEST: Final = max(ClusterVersion)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """The cluster versions that a node speaks, both ends included."""
+
+    lowest: int
+    highest: int
+
+    def __contains__(self, version: int) -> bool:
+        """Return whether the node speaks a version."""
+        return self.lowest <= version <= self.highest
+
+    def __str__(self) -> str:
+        """Return the range for an operator."""
+        if self.lowest == self.highest:
+            return f"cluster version {self.lowest}"
+        return f"cluster versions {self.lowest} to {self.highest}"
+
+
+OWN_RANGE: Final = VersionRange(LOWEST, HIGHEST)
+"""The cluster versions that this release speaks."""
+
+
+class ClusterVersionUnknown(Exception):
+    """The data needs a cluster version that this release does not speak; nothing was changed."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(
+            f"the cluster is at cluster version {needed}, and this release speaks {OWN_RANGE}; "
+            f"run a release that speaks cluster version {needed}"
+        )
+        self.needed = needed
+
+
+def check_version(version: int) -> ClusterVersion:
+    """Return a cluster version that this release speaks.
+
+    Raises:
+        ClusterVersionUnknown: this release does not speak it.
+    """
+    if version not in OWN_RANGE:
+        raise ClusterVersionUnknown(version)
+    return ClusterVersion(version)
