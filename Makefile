@@ -8,7 +8,7 @@ RUN     = $(VENV)/bin/python
 SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test coverage drill process-tests long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants bench \
+.PHONY: help setup dev demo test coverage drill upgrade-drill golden process-tests long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants bench \
         bench-core load trace report clean check-format check-lint check-types check-imports check-contract \
         check-stubs check-manifests setup-proto \
         go-parts
@@ -36,6 +36,12 @@ drill: setup ## Put node processes under faults and judge what clients saw (ONLY
 
 process-tests: setup ## Run the tests with real processes: kills, cut links, full disks
 	@$(RUN) -m pytest -q tests/cluster tests/service/process $(T)
+
+upgrade-drill: setup ## Upgrade three nodes and return, at 200 puts a second
+	@TASKRAFT_TEST_UPGRADE_PUTS=200 $(RUN) -m pytest -q tests/upgrade $(T)
+
+golden: setup ## Write the golden files of versions of formats that have none
+	@$(RUN) -m tests.golden
 
 long-tasks: setup ## Work two minutes on a task from Go and Node, over silent streams
 	@TASKRAFT_TEST_WORK_MS=120000 $(RUN) -m pytest -q tests/foreign/test_long_tasks.py $(T)

@@ -1,0 +1,35 @@
+"""Write the golden files of versions that have none yet (``make golden``); change no file."""
+
+import tempfile
+from pathlib import Path
+
+from taskraft_service.versions import FORMATS, HIGHEST
+from tests.golden.content import feed_content, log_content, snapshot_content, state_content
+from tests.golden.digests import DIGESTS, FOLDER, digest_of
+
+
+def main():
+    """Write the missing files, and append their digests."""
+    formats = FORMATS[HIGHEST]
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = {
+            f"log/v{int(HIGHEST)}/entries.json": log_content,
+            f"state/v{int(formats.state)}/state.json": state_content,
+            f"feed/v{int(formats.feed)}/chunks.json": feed_content,
+            f"snapshot/v{int(formats.snapshot)}/snapshot.json": (
+                lambda: snapshot_content(Path(folder))
+            ),
+        }
+        for name, content in wanted.items():
+            path = FOLDER / name
+            if path.exists():
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content() + "\n")
+            with DIGESTS.open("a") as digests:
+                digests.write(f"{digest_of(path)}  {name}\n")
+            print(f"wrote {name}")
+
+
+if __name__ == "__main__":
+    main()

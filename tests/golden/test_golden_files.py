@@ -1,0 +1,49 @@
+"""Every version of every format stays readable, and no golden file changes."""
+
+import subprocess
+
+import pytest
+
+from taskraft_service.versions import ClusterVersion, FeedVersion, SnapshotVersion, StateVersion
+from tests.golden.content import read_feed, read_log, read_snapshot, read_state
+from tests.golden.digests import DIGESTS, FOLDER, digest_of, files, listed
+
+READERS = {"log": read_log, "state": read_state, "feed": read_feed}
+VERSIONS = {
+    "log": ClusterVersion,
+    "state": StateVersion,
+    "feed": FeedVersion,
+    "snapshot": SnapshotVersion,
+}
+
+
+@pytest.mark.parametrize("name", sorted(files()))
+def test_a_golden_file_is_read(name, tmp_path):
+    text = (FOLDER / name).read_text()
+    assert text, "an empty file proves nothing"
+    if name.startswith("snapshot/"):
+        read_snapshot(text, tmp_path)
+    else:
+        READERS[name.partition("/")[0]](text)
+
+
+def test_each_version_has_a_golden_file():
+    expected = {f"{name}/v{int(each)}" for name, kind in VERSIONS.items() for each in kind}
+    assert {name.rpartition("/")[0] for name in files()} == expected, "run `make golden`"
+
+
+def test_no_golden_file_is_changed_missing_or_unlisted():
+    assert {name: digest_of(FOLDER / name) for name in files()} == listed(DIGESTS.read_text())
+
+
+def test_the_list_of_digests_only_grows():
+    shown = subprocess.run(
+        ("git", "show", "HEAD:tests/golden/DIGESTS"),
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if shown.returncode:
+        pytest.skip("no commit with golden files")
+    assert DIGESTS.read_text().startswith(shown.stdout), "an older golden file was changed"

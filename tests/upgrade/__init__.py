@@ -1,0 +1,1 @@
+"""Rolling upgrades between two builds: this tree, and the same tree with one more version."""

@@ -1,0 +1,92 @@
+"""Make a copy of the server with one more version, which stands for the next release.
+
+The copy has cluster version 2, state format 19, protocol version 3 between members, and allows
+``ReleaseAll`` only from cluster version 2 on. Its meta record has one more number. Once a release
+exists, the test takes the last release and this tree instead.
+"""
+
+import shutil
+from pathlib import Path
+
+from tests.docs.documents import ROOT
+
+SERVICE = Path("service/taskraft_service")
+LAYOUT = "_META_18: Final[FieldTable[dict[str, Any]]] = FieldTable("
+STEP = '''
+def _to_19(store: Store, _cursor: bytes) -> StepPart:
+    """Add a number to the meta record."""
+    meta = store.get(META)
+    assert meta is not None
+    return StepPart((), None, bytes((19,)) + meta[1:13] + bytes(8) + meta[13:])
+
+
+STEPS: Final[Mapping[StateVersion, Step]] = {StateVersion.V19: _to_19}
+'''
+IMPORT = "from taskraft_service.queue.store.idempotency import RequestKey\n"
+FORMATS_OF_2 = """ClusterVersion.V2: Formats(
+        StateVersion.V19, FeedVersion.V2, SnapshotVersion.V2
+    ),"""
+EDITS = {
+    SERVICE / "versions.py": [
+        ("    V1 = 1\n", "    V1 = 1\n    V2 = 2\n"),
+        ("    V18 = 18\n", "    V18 = 18\n    V19 = 19\n"),
+        (
+            "FeedVersion.V2, SnapshotVersion.V2),\n}",
+            f"FeedVersion.V2, SnapshotVersion.V2),\n    {FORMATS_OF_2}\n}}",
+        ),
+    ],
+    SERVICE / "queue/persistence/upgrade_chain.py": [
+        ("STEPS: Final[Mapping[StateVersion, Step]] = {}\n", STEP)
+    ],
+    SERVICE / "command_codecs/tubes.py": [
+        (
+            "tube_service_pb2.ReleaseAllRequest, _release_all\n",
+            "tube_service_pb2.ReleaseAllRequest, _release_all, ClusterVersion.V2\n",
+        ),
+        (
+            IMPORT,
+            f"{IMPORT}from taskraft_service.versions import ClusterVersion\n",
+        ),
+    ],
+    Path("replication/taskraft_replication/versions.py"): [
+        ("    V2 = 2\n", "    V2 = 2\n    V3 = 3\n")
+    ],
+}
+
+
+def this_build():
+    """Return the environment that starts the server of this tree."""
+    return {"PYTHONPATH": f"{ROOT / 'service'}:{ROOT / 'replication'}"}
+
+
+def next_build(folder):
+    """Copy the server into ``folder`` and edit the copy; return the environment that starts it."""
+    for part in (SERVICE, Path("replication/taskraft_replication")):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / part, folder / part, ignore=ignored)
+    for name, edits in EDITS.items():
+        _edit(folder / name, edits)
+    _add_layout(folder / SERVICE / "queue/persistence/state_records.py")
+    return {"PYTHONPATH": f"{folder / 'service'}:{folder / 'replication'}"}
+
+
+def _edit(path, edits):
+    text = path.read_text()
+    for old, new in edits:
+        assert text.count(old) == 1, f"{path} has changed: {old!r}"
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+def _add_layout(path):
+    text = path.read_text()
+    begin = text.index(LAYOUT)
+    end = text.index("\n)\n", begin) + 3
+    layout = text[begin:end].replace("_META_18", "_META_19").replace("V18", "V19")
+    after = '    Number("planned_at_ms", "q", of="cluster.planned_at_ms"),\n'
+    assert after in layout
+    layout = layout.replace(after, after + '    Number("added", "q", of="now_ms"),\n')
+    text = text[:end] + layout + text[end:]
+    mapping = "    StateVersion.V18: _META_18,\n"
+    assert text.count(mapping) == 1
+    path.write_text(text.replace(mapping, mapping + "    StateVersion.V19: _META_19,\n"))
