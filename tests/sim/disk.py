@@ -166,6 +166,8 @@ class SimDisk:
         """Number of the operation at which the process ends; None: no crash."""
         self.failing_syncs = 0
         """Number of the next syncs that fail; later syncs succeed but write nothing (fsyncgate)."""
+        self.lies = False
+        """Whether syncs report success and keep nothing: a power loss then loses all files."""
         self.failing_reads = 0
         """Number of the next reads of the member that fail."""
         self._is_member_reading = False
@@ -236,7 +238,10 @@ class SimDisk:
             self._watch()
 
     def lose_power(self) -> None:
-        """Keep only durable data, and a random part of the rest."""
+        """Keep only durable data, and a random part of the rest; a disk that lies keeps nothing."""
+        if self.lies:
+            self._names, self._durable_names, self._changes = {}, {}, {}
+            return
         for inode in dict.fromkeys([*self._names.values(), *self._durable_names.values()]):
             inode.lose_power(self._rng)
         for changes in self._changes.values():

@@ -45,6 +45,8 @@ JOINERS = ("j1", "j2")
 STRANGER = "stranger"
 CRASHES_WITHIN = 40
 """Greatest number of disk operations until a planned crash."""
+LYING_SHARE = 0.25
+"""Share of the disks that lie from the start, as long as they are a minority of the founders'."""
 
 Content = pb.Hello | tuple[bytes, Message] | api.AddMemberRequest
 
@@ -93,6 +95,7 @@ class FoundingWorld:
         self._refused: dict[str, Exception] = {}
         """Hosts whose process has stopped for ever, with the reason."""
         self._lost_founders: set[str] = set()
+        """Founders that have lost their disk, or will lose it because the disk lies."""
         self.is_founding_broken = False
         """Whether a founder lost its disk before the cluster had a leader: then the rest may wait
         for it for ever, and the operator founds the cluster again."""
@@ -107,12 +110,25 @@ class FoundingWorld:
         others = members[1:] or (address_of(2, "f1"),)
         stranger = (address_of(1, STRANGER), *others)
         self._add(Settings("other", stranger[0], stranger))
+        if not is_quiet:
+            self._choose_lying_disks(Random(f"{seed} lies"))
         for name in self.hosts:
             self.schedule.after(self.rng.randrange(200_000), f"start {name}", self._starter(name))
 
     def _add(self, settings: Settings) -> None:
         disk = SimDisk(Random(f"{self.rng.random()} disk"))
         self.hosts[settings.member.name] = Host(settings, disk, CountingMachine())
+
+    def _choose_lying_disks(self, rng: Random) -> None:
+        """Let the disks of a minority of the founders lie, and perhaps that of a joining node."""
+        for name in rng.sample([*self.founders, JOINERS[0]], len(self.founders) + 1):
+            if rng.random() < LYING_SHARE and self._may_wipe(name):
+                self.let_disk_lie(name)
+
+    def let_disk_lie(self, name: str) -> None:
+        """Let all syncs of a new disk succeed and keep nothing, until its host loses power."""
+        self.hosts[name].disk.lies = True
+        self._lost_founders |= {name} & {*self.founders}
 
     # Processes
 
@@ -171,10 +187,23 @@ class FoundingWorld:
         if node is not None:
             node.end()
         if self.rng.random() < 0.5 if self.loses_power is None else self.loses_power:
-            self.hosts[name].disk.lose_power()
+            self._lose_power(self.hosts[name])
         self.hosts[name].disk.recover()
         delay_us = self.rng.choice((1000, 100_000, 1_000_000))
         self.schedule.after(delay_us, f"start {name}", self._starter(name))
+
+    def _lose_power(self, host: Host) -> None:
+        host.disk.lose_power()
+        if host.disk.lies:
+            self.count("power loss of a lying disk")
+            self._lost_disk(host)
+
+    def _lost_disk(self, host: Host) -> None:
+        """Note that a host has lost all files of its member."""
+        if host.name in self.founders:
+            self._lost_founders.add(host.name)
+            self.is_founding_broken = self.is_founding_broken or not self.rules.has_led
+        host.machine = CountingMachine()
 
     def expelled(self, node: FoundingNode, error: DirectoryRefused) -> None:
         """End a process for ever."""
@@ -186,15 +215,12 @@ class FoundingWorld:
     def wipe(self, name: str) -> None:
         """Replace the disk of a host by an empty one; the node comes back under its old name."""
         self.count("wipe")
-        if name in self.founders:
-            self._lost_founders.add(name)
-            self.is_founding_broken = self.is_founding_broken or not self.rules.has_led
         node = self._nodes.pop(name, None)
         if node is not None:
             node.end()
         host = self.hosts[name]
+        self._lost_disk(host)
         host.disk = SimDisk(Random(f"{self.rng.random()} disk"))
-        host.machine = CountingMachine()
         self.schedule.after(self.rng.randrange(500_000), f"start {name}", self._starter(name))
 
     # Network

@@ -63,6 +63,30 @@ def test_a_founder_that_loses_its_disk_at_the_first_election_is_refused(seed):
     assert world.counts["DirectoryUnknown"] >= 1
 
 
+@pytest.mark.parametrize("name", ["f1", "f2", "f3", "j1"])
+def test_a_lying_disk_that_lost_its_files_does_not_bring_back_its_member(name):
+    """Its member has forgotten votes and entries, which is safe only if the others refuse it."""
+    world = FoundingWorld(1, founders=3, is_quiet=True)
+    world.let_disk_lie(name)
+    world.settle()
+    world.loses_power = True
+    world.crashed(name)
+    world.settle()
+    assert world.counts["power loss of a lying disk"] == 1
+    assert world.counts["DirectoryUnknown"] + world.counts["join: MEMBER_EXISTS"] == 1
+
+
+def test_a_lying_disk_loses_nothing_while_it_has_power():
+    world = FoundingWorld(1, founders=3, is_quiet=True)
+    world.let_disk_lie("f2")
+    world.settle()
+    world.loses_power = False
+    world.crashed("f2")
+    world.settle()
+    assert world.counts["crash"] == 1
+    assert not world.counts["DirectoryUnknown"]
+
+
 def test_a_joined_node_that_lost_its_disk_is_refused_until_it_is_removed():
     world = FoundingWorld(1, founders=3, is_quiet=True)
     world.settle()
@@ -75,7 +99,14 @@ def test_every_kind_of_fault_occurs():
     counts: Counter[str] = Counter()
     for seed in range(FIXED):
         counts += run(seed)
-    for name in ("crash", "wipe", "hello refused", "DirectoryUnknown", "join: MEMBER_EXISTS"):
+    for name in (
+        "crash",
+        "wipe",
+        "power loss of a lying disk",
+        "hello refused",
+        "DirectoryUnknown",
+        "join: MEMBER_EXISTS",
+    ):
         assert counts[name] > 5, counts
     assert counts["founding given up"] < FIXED // 10, counts
 
