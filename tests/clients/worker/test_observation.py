@@ -117,14 +117,15 @@ async def blocking(word: str) -> str:
     return word
 
 
-async def test_a_handler_that_blocks_the_event_loop_is_named_and_not_punished(app, lines):
-    task = app.task(blocking)
+@pytest.mark.cluster
+async def test_a_handler_that_blocks_the_event_loop_is_named_and_not_punished(real_app, lines):
+    task = real_app.task(blocking)
 
     def release():
         lines.wait("has blocked the event loop")
         released.set()
 
-    async with running(app):
+    async with running(real_app):
         releasing = asyncio.create_task(asyncio.to_thread(release))
         assert await (await task.aput("done")).aresult(WAIT) == "done"
         await releasing

@@ -65,6 +65,9 @@ class Heartbeats(Protocol):
 class Network:
     """Reaches nodes over gRPC; `taskraft.testing` overrides all methods."""
 
+    is_watched = True
+    """Whether workers report handlers that block the event loop; the watch is a thread."""
+
     def open_channel(
         self, address: str, credentials: grpc.ChannelCredentials | None, number: int
     ) -> grpc.aio.Channel:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -58,6 +59,7 @@ TRANSFER_WAIT_MS: Final = 2_000
 """Maximum wait of TransferLeadership for the new leader, in ms."""
 
 
+@cache
 def server_version() -> str:
     """Return the version of the installed distribution."""
     try:

@@ -35,6 +35,8 @@ class MemoryNetwork(Network):
         connect: returns a new channel to the node.
     """
 
+    is_watched = False
+
     def __init__(self, time: VirtualTime, connect: Callable[[], DirectChannel]) -> None:
         self._time = time
         self._connect = connect

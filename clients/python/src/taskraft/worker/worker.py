@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, ExitStack
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
+from taskraft import _network
 from taskraft._arguments import check_known, texts, whole_number
 from taskraft._credit import WAITING_HANDLERS_MAX
 from taskraft._durations import seconds
@@ -177,7 +178,8 @@ class Worker:
                 for address, pages in self._servers.items():
                     server = stack.enter_context(ProbeServer(address, pages))
                     self.ports.append(server.port)
-                stack.enter_context(LoopWatch(self._health, asyncio.get_running_loop()))
+                if _network.current().is_watched:
+                    stack.enter_context(LoopWatch(self._health, asyncio.get_running_loop()))
                 client = stack.enter_context(self._app.clients.lent_to_threads())
                 return await self._run(client, threads)
         finally:
