@@ -207,6 +207,7 @@ async def test_the_stream_moves_from_a_killed_leader_to_the_new_one(three, clien
         three.elect(2)
         await task.ack()
         assert (await anext(tasks)).text() == "b"
+        assert tasks.reconnects >= 1
     assert three.states()[0] == DONE
 
 

@@ -104,6 +104,7 @@ async def test_the_metrics_count_attempts_by_outcome(app):
                 f'taskraft_worker_wait_duration_seconds_count{{tube="{add.tube}",type="add"}} 1.0',
                 'taskraft_worker_slots{pool="thread"} 8.0',
                 'taskraft_worker_state{state="running"} 1.0',
+                "taskraft_worker_reconnects_total 0.0",
                 'taskraft_worker_outcomes_total{outcome="acked",type="index"} 1.0',
                 'taskraft_worker_outcomes_total{outcome="released",type="index"} 1.0',
                 'taskraft_worker_threads_stuck{pool="thread"} 0.0',

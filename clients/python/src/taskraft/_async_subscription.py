@@ -123,6 +123,11 @@ class AsyncSubscription:
         """True while a stream to the cluster is open; False before the first one."""
         return self._buffer.stream.is_open
 
+    @property
+    def reconnects(self) -> int:
+        """Number of streams that ended and were opened again, for example at a new leader."""
+        return self._buffer.stream.reconnects
+
     def withhold(self, tasks: int) -> None:
         """Reduce the maximum number of unsettled tasks; a negative number restores it."""
         self._buffer.credit.withheld += tasks

@@ -108,6 +108,8 @@ class TaskStream:
         """Time of the event loop at which the last heartbeat was sent or received."""
         self._unanswered_heartbeats = 0
         self._failures = 0
+        self.reconnects = 0
+        """Number of streams that ended and were opened again, for example at a new leader."""
         self._over: errors.TaskraftError | None = None
         self.is_open = False
         """True while a stream to a node is open."""
@@ -149,6 +151,7 @@ class TaskStream:
             if pause is None:
                 self._fail(error)
                 return
+            self.reconnects += 1
             log.info("subscription at %s ended (%s); resuming in %.2f s", address, error, pause)
             await asyncio.sleep(pause)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -22,8 +22,11 @@ SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 60, 300, 1_800)
 class WorkerMetrics(Collector):
     """The metrics of one worker."""
 
-    def __init__(self, health: WorkerHealth, slots: dict[str, PoolSlots]) -> None:
+    def __init__(
+        self, health: WorkerHealth, slots: dict[str, PoolSlots], reconnects: Callable[[], int]
+    ) -> None:
         self._health = health
+        self._reconnects = reconnects
         self._slots = slots
         self._registry = CollectorRegistry()
         self._outcomes = Counter(
@@ -59,7 +62,7 @@ class WorkerMetrics(Collector):
         self._process.labels(kind).observe(seconds)
 
     def collect(self) -> Iterable[Metric]:
-        """Return the gauges, whose values are read at each scrape."""
+        """Return the metrics whose values are read at each scrape."""
         slots = GaugeMetricFamily("taskraft_worker_slots", "Slots of a pool.", labels=["pool"])
         used = GaugeMetricFamily("taskraft_worker_slots_used", "Slots in use.", labels=["pool"])
         stuck = GaugeMetricFamily(
@@ -78,7 +81,11 @@ class WorkerMetrics(Collector):
             "taskraft_worker_loop_delay_seconds", "How long the event loop needed for a turn."
         )
         delay.add_metric([], self._health.delay_seconds)
-        return [slots, used, stuck, state, delay]
+        reconnects = CounterMetricFamily(
+            "taskraft_worker_reconnects", "Streams to the cluster that were opened again."
+        )
+        reconnects.add_metric([], self._reconnects())
+        return [slots, used, stuck, state, delay, reconnects]
 
     def page(self) -> Page:
         """Return the page /metrics."""

@@ -73,6 +73,11 @@ class Receiver(ABC):
         """True while all subscriptions have a stream to the cluster."""
         return all(one.is_connected for one in self._subscriptions)
 
+    @property
+    def reconnects(self) -> int:
+        """Number of streams to the cluster that were opened again."""
+        return sum(one.reconnects for one in self._subscriptions)
+
     @abstractmethod
     async def open(self, client: AsyncClient, stack: AsyncExitStack) -> None:
         """Subscribe to the tasks; `stack` closes the subscriptions."""

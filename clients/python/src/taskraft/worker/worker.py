@@ -120,7 +120,10 @@ class Worker:
             raise ValueError(
                 "metrics need prometheus_client: pip install 'taskraft[metrics]'"
             ) from error
-        return WorkerMetrics(self._health, self._slots)
+        receivers = self._receivers
+        return WorkerMetrics(
+            self._health, self._slots, lambda: sum(one.reconnects for one in receivers)
+        )
 
     def _probe_servers(self, options: WorkerOptions) -> dict[tuple[str, int], Pages]:
         """Return the pages to serve, by address."""
