@@ -10,7 +10,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo test coverage drill upgrade-drill golden process-tests long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants bench \
         bench-core load trace report clean check-format check-lint check-types check-imports check-contract \
-        check-stubs check-manifests setup-proto \
+        check-release check-stubs check-manifests setup-proto \
         go-parts
 
 help: ## List the targets
@@ -52,7 +52,7 @@ hostile-frames: setup ## Send a million hostile frames to a node, and print figu
 slow-links: setup ## Put tasks of all sizes over slow links between nodes, and print a table (ARGS="--rates 1 46")
 	@$(RUN) -m tests.cluster.slow_links_table $(ARGS)
 
-check: check-format check-lint check-types check-imports check-contract check-stubs check-manifests ## Check format, lint, types, imports, contract, stubs and manifests
+check: check-format check-lint check-types check-imports check-contract check-release check-stubs check-manifests ## Check format, lint, types, imports, contract, stubs and manifests
 
 format: setup ## Format code and contract
 	@$(RUN) -m ruff format && $(RUN) -m ruff check --fix --select I && $(VENV)/bin/buf format -w
@@ -123,6 +123,11 @@ check-imports: setup
 
 check-contract: setup
 	@$(VENV)/bin/buf lint
+
+# The file RELEASE holds the commit of the last release, because tags may not travel with a clone. Before the
+# first release there is no such file, and any change of the contract is allowed.
+check-release: setup
+	@test ! -s RELEASE || $(VENV)/bin/buf breaking --against ".git#ref=$$(cat RELEASE)"
 
 check-stubs: setup-proto
 	@$(CODEGEN)/bin/python -m tools.stubs --check
