@@ -98,7 +98,11 @@ class Delivery:
     def _of_ready(self) -> Iterator[Cause]:
         options, counts, name = self.tube.options, self.counts, self.tube.name
         if self.tube.quarantined_at:
-            yield Cause("QUARANTINE", "the driver of the tube failed", "see docs/drivers.md")
+            yield Cause(
+                "QUARANTINE",
+                "the driver of the tube failed",
+                "move the tasks to a tube with a corrected driver: taskraft task move",
+            )
         if options.take_paused:
             yield Cause(
                 "TAKES_PAUSED",

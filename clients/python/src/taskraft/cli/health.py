@@ -96,7 +96,9 @@ def of_cluster(
                 "check the time service of the machine" if clock.level(abs(off)) else "",
             )
     if state.clock_problem:
-        yield HealthFinding("clock", Level.CRITICAL, state.clock_problem, "see docs/operating.md")
+        yield HealthFinding(
+            "clock", Level.CRITICAL, state.clock_problem, "check the time service of this node"
+        )
 
 
 def of_client_clock(cluster_now_ms: int) -> HealthFinding:

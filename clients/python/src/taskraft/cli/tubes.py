@@ -44,7 +44,7 @@ def tube() -> None:
     type=click.Choice(KINDS),
     default="fifottl",
     show_default=True,
-    help="Kind of the tube, see docs/tubes.md.",
+    help="Kind of the tube: its order, and the options that its tasks may have.",
 )
 @click.option("--driver", default="", help="Name of an installed driver, for the kind custom.")
 @click.option(
