@@ -173,6 +173,9 @@ class Member:
         self.sent.append(ok)
         self.changed.set()
 
+    async def open_state(self, member: MemberId):
+        raise SnapshotBroken(f"member {member} gets no state here")
+
     def begin_snapshot(self, message: Message, transfer_id: str) -> Sink:
         assert message.snapshot is not None
         assert message.snapshot.meta == META

@@ -44,7 +44,7 @@ from taskraft_replication.machine import StateMachine
 from taskraft_replication.observer import Observer, RaftCounters
 from taskraft_replication.snapshots.installer import SnapshotInstaller
 from taskraft_replication.snapshots.receiver import Done, SnapshotReceiver
-from taskraft_replication.snapshots.source import SnapshotSource
+from taskraft_replication.snapshots.source import OutgoingSnapshot, SnapshotSource
 from taskraft_replication.storage.group_storage import GroupStorage
 from taskraft_replication.storage.log_writer import LogWriter
 from taskraft_replication.storage.membership_history import BOOTSTRAP_INDEX, BOOTSTRAP_TERM
@@ -200,6 +200,10 @@ class RaftDriver:
         self._snapshots.ended(member)
         self.core.report_snapshot(member, ok)
         self._effects.request_pump()
+
+    def open_state(self, then: Callable[[OutgoingSnapshot | None], None]) -> None:
+        """Open the state for a member that has lost its own; see ``SnapshotSource.open_apart``."""
+        self._snapshots.open_apart(then)
 
     # Requests
 

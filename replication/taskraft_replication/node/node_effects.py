@@ -25,6 +25,7 @@ from taskraft_replication.node.bootstrap import ClusterBootstrap
 from taskraft_replication.node.leader_loss import LeaderLossCampaign
 from taskraft_replication.node.storage_worker import StorageWorker
 from taskraft_replication.peers.contract import Peers, PreferredSet
+from taskraft_replication.snapshots.source import OutgoingSnapshot
 from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot
 
 T = TypeVar("T")
@@ -232,6 +233,25 @@ class PeerReceiver:
         """See ``Receiver``."""
         if self._host.is_running:
             self._driver.snapshot_sent(member, ok=ok)
+
+    async def open_state(self, member: MemberId) -> tuple[SnapshotMeta, SnapshotReader]:
+        """See ``Receiver``."""
+        if not self._host.is_running:
+            raise SnapshotBroken("the node is not running")
+        opened: asyncio.Future[OutgoingSnapshot | None] = asyncio.get_running_loop().create_future()
+
+        def done(outgoing: OutgoingSnapshot | None) -> None:
+            if not opened.done():
+                opened.set_result(outgoing)
+            elif outgoing is not None:  # the member has disconnected
+                outgoing.content.close()
+
+        _log.info("member %d has lost its state and fetches the state of this member", member)
+        self._driver.open_state(done)
+        outgoing = await opened
+        if outgoing is None:
+            raise SnapshotBroken("the state changed while it was opened; retry")
+        return outgoing.meta, outgoing.content
 
     def begin_snapshot(self, message: Message, transfer_id: str) -> SealingSink:
         """See ``Receiver``."""

@@ -13,6 +13,7 @@ from taskraft_replication.storage.failing_filesystem import with_failpoints
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
 from taskraft_replication.storage.metadata import Identity
+from taskraft_replication.storage.state_rebuild import StateRebuild
 
 
 async def open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
@@ -36,6 +37,17 @@ async def open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
             f"cannot use data directory {config.data_directory}: {error.strerror}; "
             f"check the path, its permissions and the free disk space"
         ) from error
+
+
+async def open_rebuild(config: NodeConfig) -> StateRebuild:
+    """Open the storage of a member whose state is lost, in a worker thread.
+
+    Raises:
+        DirectoryRefused, LogDamaged: see ``GroupStorage.open``.
+    """
+    fs = with_failpoints(DiskFileSystem(config.data_directory), config.failpoints)
+    # The directory exists and keeps its salt and its id.
+    return await asyncio.to_thread(StateRebuild, fs, storage_config(config, 0, ""))
 
 
 def storage_of(config: NodeConfig, applied: LogIndex) -> GroupStorage:

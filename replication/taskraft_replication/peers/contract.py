@@ -109,6 +109,13 @@ class Receiver(Protocol):
     def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
         """Handle the end of the transfer of a snapshot to ``member``."""
 
+    async def open_state(self, member: MemberId) -> tuple[SnapshotMeta, SnapshotReader]:
+        """Open the applied state for ``member``, which has lost its own state.
+
+        Raises:
+            SnapshotBroken: this member cannot open its state now.
+        """
+
     def begin_snapshot(self, message: Message, transfer_id: str) -> SnapshotSink:
         """Prepare to receive the content of the snapshot in ``message``, or the rest of it.
 

@@ -52,7 +52,7 @@ CONNECTION_OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.so_reuseport", 0),
 )
-_CHANNEL_OPTIONS: Final = (
+CHANNEL_OPTIONS: Final = (
     *CONNECTION_OPTIONS,
     # The link controls the pauses between attempts.
     ("grpc.initial_reconnect_backoff_ms", 20),
@@ -193,8 +193,8 @@ class GrpcPeers:
 
         def open_channel() -> aio.Channel:
             if security is None:
-                return aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
-            return security.channel(address, node, _CHANNEL_OPTIONS)
+                return aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            return security.channel(address, node, CHANNEL_OPTIONS)
 
         link = PeerLink(member, open_channel, open_connection, self.membership, self)
         self._links[member] = link

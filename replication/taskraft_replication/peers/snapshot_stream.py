@@ -172,17 +172,27 @@ class SnapshotTransfer:
 
     async def _chunks(self, offset: int) -> AsyncIterator[pb.SendSnapshotRequest]:
         """Yield the pieces from ``offset`` at the limited rate; the last piece is empty."""
-        loop = asyncio.get_running_loop()
-        crc = self._crcs[offset]
-        begun, begun_at = loop.time(), offset
-        while data := await asyncio.to_thread(self._content.read, offset, CHUNK_BYTES):
-            crc = google_crc32c.extend(crc, data)
-            yield pb.SendSnapshotRequest(offset=offset, data=data, crc32c=crc)
-            offset += len(data)
-            self._crcs[offset] = crc
-            due = begun + (offset - begun_at) / self._rate
-            await asyncio.sleep(max(0.0, due - loop.time()))
-        yield pb.SendSnapshotRequest(offset=offset, crc32c=crc, last=True)
+        async for piece in pieces_of(self._content, offset, self._crcs[offset], self._rate):
+            yield piece
+            self._crcs[piece.offset + len(piece.data)] = piece.crc32c
+
+
+async def pieces_of(
+    content: SnapshotReader, offset: int = 0, crc: int = 0, rate: int = RATE_BYTES_PER_SECOND
+) -> AsyncIterator[pb.SendSnapshotRequest]:
+    """Yield the pieces from ``offset``, at ``rate`` bytes per second; the last piece is empty.
+
+    ``crc`` is the checksum of the content before ``offset``.
+    """
+    loop = asyncio.get_running_loop()
+    begun, begun_at = loop.time(), offset
+    while data := await asyncio.to_thread(content.read, offset, CHUNK_BYTES):
+        crc = google_crc32c.extend(crc, data)
+        yield pb.SendSnapshotRequest(offset=offset, data=data, crc32c=crc)
+        offset += len(data)
+        due = begun + (offset - begun_at) / rate
+        await asyncio.sleep(max(0.0, due - loop.time()))
+    yield pb.SendSnapshotRequest(offset=offset, crc32c=crc, last=True)
 
 
 def _may_pass(error: Exception) -> bool:

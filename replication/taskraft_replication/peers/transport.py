@@ -42,6 +42,7 @@ from taskraft_replication.peers.pieces import FrameInvalid
 from taskraft_replication.peers.reported_calls import ReportedCalls
 from taskraft_replication.peers.security import PeerSecurity, check_node
 from taskraft_replication.peers.snapshot_stream import announced_by, take_chunk
+from taskraft_replication.peers.state_transfer import offer_state
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import (
     PeerServiceServicer,
@@ -231,11 +232,36 @@ class GrpcTransport(PeerServiceServicer):
         except MessageMalformed as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
+    async def FetchState(
+        self,
+        request: pb.FetchStateRequest,
+        context: aio.ServicerContext[pb.FetchStateRequest, pb.FetchStateResponse],
+    ) -> AsyncIterator[pb.FetchStateResponse]:
+        """Send the state to a member that has lost its own state."""
+        self._port.call_arrived(context.peer())
+        try:
+            peers = self._check_identity(request.hello, self._node_of(context))
+            async for part in offer_state(MemberId(request.hello.sender), peers):
+                yield part
+        except GroupAbsent as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except PeerRefused as error:
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, str(error), _metadata_of(error)
+            )
+        except (SnapshotBroken, OSError) as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
     def _node_of(self, context: aio.ServicerContext[Frame, Answer]) -> str:
         """Return the name of the calling node; empty if nodes have no certificates."""
         return "" if self._security is None else self._security.node_of(context.auth_context())
 
     def _check_hello(self, hello: pb.Hello, node: str) -> GrpcPeers:
+        peers = self._check_identity(hello, node)
+        peers.hello_received(hello, node)
+        return peers
+
+    def _check_identity(self, hello: pb.Hello, node: str) -> GrpcPeers:
         peers = self._groups.get(hello.group_id)
         if peers is None:
             raise GroupAbsent(
@@ -244,7 +270,6 @@ class GrpcTransport(PeerServiceServicer):
         if self._security is not None:
             check_node(node, MemberId(hello.sender), peers.roster)
         self._incarnations.check_hello(hello, peers.membership, peers.roster)
-        peers.hello_received(hello, node)
         return peers
 
     def _is_removed(self, hello: pb.Hello) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from taskraft_replication.core.errors import Compacted
 from taskraft_replication.core.types import LogIndex, MemberId, Message, Snapshot, SnapshotMeta
 from taskraft_replication.effects import Effects
+from taskraft_replication.errors import LogDamaged
 from taskraft_replication.machine import SnapshotReader, StateMachine
 from taskraft_replication.storage.group_storage import GroupStorage
 
@@ -69,6 +72,21 @@ class SnapshotSource:
         self._storage.memberships.floor = self.needed_from()
         if len(self._waiting) == 1:
             self._effects.flush(self._machine.open_snapshot, self._opened)
+
+    def open_apart(self, then: Callable[[OutgoingSnapshot | None], None]) -> None:
+        """Open a snapshot for a member that has lost its state; the Raft core is not involved.
+
+        ``then`` gets None if the log or the membership at the snapshot's index is gone meanwhile.
+        """
+
+        def opened(content: SnapshotReader) -> None:
+            try:
+                then(OutgoingSnapshot(content, self._meta(content.index)))
+            except (Compacted, LogDamaged):
+                self._effects.flush(content.close, _released)
+                then(None)
+
+        self._effects.flush(self._machine.open_snapshot, opened)
 
     def _opened(self, content: SnapshotReader) -> None:
         if content.index + 1 < self._storage.view.first_index():

@@ -80,8 +80,11 @@ class GroupStorage:
         self.memberships = memberships
 
     @classmethod
-    def open(cls, fs: FileSystem, config: StorageConfig, applied: LogIndex) -> GroupStorage:
-        """Open the group's directory or create it; ``applied`` is the state machine's index.
+    def open(cls, fs: FileSystem, config: StorageConfig, applied: LogIndex | None) -> GroupStorage:
+        """Open the group's directory or create it.
+
+        ``applied`` is the state machine's index; None: its state is lost and will be replaced, see
+        ``StateRebuild``.
 
         Raises:
             DirectoryForeign: the data belongs to another cluster, group or member.
@@ -90,6 +93,7 @@ class GroupStorage:
             StateLost: the state machine is behind the first entry of the log.
             FormatUnknown: another version wrote the data.
         """
+        is_lost, applied = applied is None, applied or LogIndex(0)
         metadata = Metadata(fs, f"raft-{config.identity.group_id}")
         metadata.directory_id(config.directory_id)
         if not metadata.is_initialized():
@@ -102,7 +106,7 @@ class GroupStorage:
         recent = RecentEntries(config.recent_bytes_max, config.recent_entries_max)
         recovered, log = recover(fs, metadata, recent, config.segment_bytes)
         start, last = log.start, log.last_index
-        if applied < start.index and start.index != BOOTSTRAP_INDEX:
+        if not is_lost and applied < start.index and start.index != BOOTSTRAP_INDEX:
             raise StateLost(
                 f"{metadata.directory}/{LOG_DIRECTORY}: the log begins after entry {start.index}, "
                 f"but the state is at entry {applied}"
@@ -124,9 +128,10 @@ class GroupStorage:
         # removed need not answer this member's vote requests.
         stored_change = memberships.last_index
         commit = max(hard_state.commit, recovered.commit, applied, start.index, stored_change)
+        shown = memberships.last_index if is_lost else LogIndex(max(applied, start.index))
         initial = (
             HardState(hard_state.term, hard_state.vote, LogIndex(min(commit, last))),
-            memberships.at(LogIndex(max(applied, start.index))),
+            memberships.at(shown),
         )
         if metadata.is_removed() or was_removed(initial[1].roster, config.identity.member_id):
             raise MemberRemoved(

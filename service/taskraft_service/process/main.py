@@ -30,6 +30,7 @@ from taskraft_service.process.loop_watch import LoopWatch, end_process
 from taskraft_service.process.memory import return_freed_memory, spare_the_collector
 from taskraft_service.process.native_output import captured_output
 from taskraft_service.process.node_server import NodeServer
+from taskraft_service.process.repair_journal import RepairJournal
 from taskraft_service.queue.entities.tube_driver import TubeDriverMissing
 from taskraft_service.record_budget import RecordBudget
 from taskraft_service.storage.directory import StateForeign, StateMissing
@@ -114,10 +115,10 @@ def _listen_for_the_end(*, has_lifeline: bool) -> asyncio.Future[None]:
 
 
 async def _open(
-    config: ServerConfig, told: asyncio.Future[None], stderr: TextIO
+    config: ServerConfig, told: asyncio.Future[None], stderr: TextIO, journal: RepairJournal
 ) -> NodeServer | None:
     """Open a node, and wait for the cluster that it joins; return None if a signal stops it."""
-    opening = asyncio.ensure_future(NodeServer.open(config))
+    opening = asyncio.ensure_future(NodeServer.open(config, journal))
     await asyncio.wait((opening, told), return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()
@@ -143,7 +144,21 @@ async def serve_until_told(
     """
     spare_the_collector()  # the replay of the log allocates the most objects
     told = _listen_for_the_end(has_lifeline=has_lifeline)
-    server = await _open(config, told, stderr)
+    journal = RepairJournal()
+    while (status := await _serve_once(config, told, stderr, journal)) is None:
+        pass
+    return status
+
+
+async def _serve_once(
+    config: ServerConfig, told: asyncio.Future[None], stderr: TextIO, journal: RepairJournal
+) -> int | None:
+    """Open and run a node; return the exit status, or None if the node must rebuild its state.
+
+    Raises:
+        DiskSilent: the process must exit without its threads.
+    """
+    server = await _open(config, told, stderr, journal)
     if server is None:
         return EXIT_OK
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
@@ -156,6 +171,11 @@ async def serve_until_told(
     await asyncio.wait((told, server.node.failed), return_when=asyncio.FIRST_COMPLETED)
     watch.stop()
     if server.node.failed.done():
+        damage = server.node.failed.result().__cause__
+        is_lost = isinstance(damage, StateDamaged) and damage.is_lost
+        if is_lost and not told.done() and journal.may_restart():
+            await _end_damaged(server, str(damage))
+            return None
         return await _end_broken(server, server.node.failed.result(), stderr)
     try:
         await server.stop()
@@ -163,6 +183,20 @@ async def serve_until_told(
         _complain(str(error), stderr)
         raise DiskSilent(EXIT_BROKEN) from error
     return EXIT_OK
+
+
+async def _end_damaged(server: NodeServer, damage: str) -> None:
+    """Stop a node whose state is damaged, and set the state aside; log and vote are whole.
+
+    Raises:
+        DiskSilent: the disk does not answer.
+    """
+    log.error("the node found a damaged state and starts again to repair it", reason=damage)
+    try:
+        await server.stop()
+    except StorageFailed as error:
+        raise DiskSilent(EXIT_BROKEN) from error
+    await server.set_state_aside(damage)
 
 
 async def _end_broken(server: NodeServer, reason: ReplicationError, stderr: TextIO) -> int:

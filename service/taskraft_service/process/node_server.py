@@ -30,10 +30,16 @@ from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.descriptors import current_shares
 from taskraft_service.process.driver_listener import DriverListener
+from taskraft_service.process.node_opener import NodeOpener, replace_state
 from taskraft_service.process.probes import ProbeServer
-from taskraft_service.process.readiness import OPENING_PAGES, Readiness, probe_pages
+from taskraft_service.process.readiness import (
+    OPENING_PAGES,
+    Readiness,
+    probe_pages,
+    repairing_pages,
+)
+from taskraft_service.process.repair_journal import RepairJournal
 from taskraft_service.process.services import client_server
-from taskraft_service.process.startup import open_machine, raft_config
 from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
@@ -99,16 +105,18 @@ class NodeServer:
         node.observe(DriverListener(self.components, readiness.report_health))
 
     @classmethod
-    async def open(cls, config: ServerConfig) -> NodeServer:
+    async def open(cls, config: ServerConfig, journal: RepairJournal | None = None) -> NodeServer:
         """Lock the data directory and read its contents, on a thread; answer probes meanwhile.
+
+        A lost state is repaired first, see ``process.node_opener``.
 
         Raises:
             ReplicationError: the log or the directory cannot be used.
-            StateDamaged, StateForeign, StateMissing: the queue's state cannot be used.
+            StateDamaged, StateForeign: the queue's state cannot be used.
             TlsUnusable, AccessInvalid: a certificate or the access file cannot be used.
             OSError: a port or a directory cannot be opened.
         """
-        security = NodeSecurity(config)
+        security, journal = NodeSecurity(config), journal or RepairJournal()
         async with AsyncExitStack() as undo:
             directory = await _in_thread(
                 partial(DataDirectory, config.data_dir), DataDirectory.release
@@ -119,9 +127,8 @@ class NodeServer:
             await probes.start(host_of(config.http_listen), port_of(config.http_listen))
             failpoints = config.armed_failpoints()
             identity = await resolve_member_identity(config, security.peer)
-            machine = await _in_thread(
-                partial(open_machine, config, identity, failpoints), QueueMachine.abandon
-            )
+            opener = NodeOpener(config, identity, failpoints, security.peer, journal)
+            machine = await _in_thread(opener.open_machine, QueueMachine.abandon)
             undo.callback(machine.abandon)
             transport = GrpcTransport(
                 security.peer,
@@ -131,13 +138,14 @@ class NodeServer:
             )
             undo.push_async_callback(transport.stop)
             await transport.start(config.peer_listen)
-            node = await Node.open(
-                raft_config(config, identity, failpoints, lambda: machine.cluster_version),
+            node = await opener.open_node(
                 machine,
                 transport,
                 directory,
+                lambda doing: probes.show(repairing_pages(doing)),
             )
             server = cls(config, identity, node, machine, transport, directory, security)
+            server.components.registry.register(journal)
             server.use_probes(probes)
             undo.pop_all()
         return server
@@ -244,6 +252,11 @@ class NodeServer:
                 f"the disk of {self.config.data_dir} did not answer within {seconds:g} s while the"
                 f" node stopped; acknowledged tasks are durable"
             ) from None
+
+    async def set_state_aside(self, reason: str) -> None:
+        """Close the damaged state of a stopped node and move it away; the next ``open`` repairs."""
+        await asyncio.to_thread(self.machine.abandon)
+        await asyncio.to_thread(replace_state, self.config, reason)
 
     async def _hand_over(self) -> None:
         """Transfer leadership; a node that is the only voter writes its call counts instead."""

@@ -90,6 +90,10 @@ class ProbeServer:
         self.port = self._server.sockets[0].getsockname()[1]
         return self.port
 
+    def show(self, pages: Mapping[str, Page]) -> None:
+        """Answer with other pages from now on."""
+        self.pages = pages
+
     async def stop(self) -> None:
         """Stop listening."""
         if self._server is not None:

@@ -125,6 +125,21 @@ class MetricsHandler:
         return 200, METRICS_CONTENT_TYPE, await self._page.read()
 
 
+def repairing_pages(doing: str) -> Mapping[str, Page]:
+    """Return the pages of a node that repairs itself; ``doing`` says how.
+
+    The node has started: a restart would begin the repair again.
+    """
+
+    async def alive(_request: HttpRequest) -> Answer:
+        return probe_answer(f"alive; {doing}", ok=True)
+
+    async def unready(_request: HttpRequest) -> Answer:
+        return probe_answer(f"INIT; {doing}", ok=False)
+
+    return {"/livez": alive, "/startupz": alive, "/readyz": unready, "/metrics": unready}
+
+
 async def _opening_alive(_request: HttpRequest) -> Answer:
     return probe_answer("alive; opens its data directory", ok=True)
 

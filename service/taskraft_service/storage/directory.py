@@ -18,6 +18,7 @@ from taskraft_replication.storage.failpoints import NO_FAILPOINTS, Failpoints
 from taskraft_replication.storage.filesystem import DiskFileSystem, sync_directory
 
 POINTER: Final = "current"
+ASIDE_SUFFIX: Final = ".damaged"
 OUTGOING: Final = "outgoing"
 """Subdirectory of frozen states that are being sent."""
 
@@ -27,7 +28,24 @@ class StateForeign(Exception):
 
 
 class StateMissing(Exception):
-    """The current database, or the file that names it, is missing."""
+    """The current database, or the file that names it, is missing or unreadable."""
+
+
+def set_state_aside(path: Path) -> Path | None:
+    """Move a damaged state beside its place, for diagnosis; return its new place.
+
+    Only the last damaged state is kept. It is deleted instead, and None is returned, if the disk
+    has too little space for it and for a new state.
+    """
+    aside = path.with_name(path.name + ASIDE_SUFFIX)
+    shutil.rmtree(aside, ignore_errors=True)
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    kept = shutil.disk_usage(path.parent).free > 2 * size
+    path.rename(aside)
+    sync_directory(path.parent)
+    if not kept:
+        shutil.rmtree(aside)
+    return aside if kept else None
 
 
 class DatabaseDirectory(Protocol):
@@ -60,9 +78,8 @@ class StateDirectory:
         failpoints: faults to inject.
 
     Raises:
-        StateForeign: the state belongs to another cluster, member or version, or its pointer is
-            unreadable.
-        StateMissing: the pointer, or the database that it names, is missing.
+        StateForeign: the state belongs to another cluster, member or version.
+        StateMissing: the pointer is missing or unreadable, or its database is missing.
     """
 
     def __init__(
@@ -128,7 +145,9 @@ class StateDirectory:
             return 1
         try:
             said = read_checked(self._fs, POINTER)
-        except (LogDamaged, FormatUnknown) as error:
+        except LogDamaged as error:
+            raise StateMissing(f"{self._path}: {error}") from error
+        except FormatUnknown as error:
             raise StateForeign(f"{self._path}: {error}") from error
         generation = said.pop("generation", None)
         if said != self._identity or not isinstance(generation, int):

@@ -54,8 +54,18 @@ class StateClosed(Exception):
     """The database was closed while a reader used it, because a snapshot replaced it."""
 
 
+_LOST: Final = ("Corruption", "No such file or directory", "While pread", "random read")
+"""Texts of RocksDB about content that is damaged, missing or unreadable. Other errors, such as a
+full disk or a failed write, say nothing about the stored content."""
+
+
 class StateDamaged(Exception):
     """RocksDB cannot be opened or read; the node must not serve from it."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether stored content is lost, so that the state must be replaced."""
+        return any(text in str(self) for text in _LOST)
 
 
 def _options(block_cache_bytes: int, write_buffer_bytes: int, tables_max: int) -> Options:

@@ -21,6 +21,7 @@ SMALL = {
     "TASKRAFT_LOG_SEGMENT_BYTES": "65536",
     "TASKRAFT_LOG_FLUSH_BYTES": "100000",
     "TASKRAFT_LOG_KEPT_ENTRIES": "10",
+    "TASKRAFT_COLLECT_ENTRIES": "5",
 }
 
 
@@ -96,13 +97,15 @@ CASES = [
     ("raft-0/log/first", REMOVE, "are missing or unreadable"),
     ("raft-0/log/last", flip, "entr"),
     ("raft-0/log/last", REMOVE, ".log: the log ends at entry"),
-    ("state/current", flip, "fails its checksum"),
-    ("state/current", REMOVE, "is missing"),
-    ("state/*/CURRENT", flip, "state"),
-    ("state/*/CURRENT", REMOVE, "Corruption"),
-    ("state/*/MANIFEST-*", flip, "Corruption"),
-    ("state/*/MANIFEST-*", REMOVE, "MANIFEST"),
-    ("state/*/first.sst", REMOVE, "sst"),
+]
+STATE_CASES = [
+    ("state/current", flip),
+    ("state/current", REMOVE),
+    ("state/*/CURRENT", flip),
+    ("state/*/CURRENT", REMOVE),
+    ("state/*/MANIFEST-*", flip),
+    ("state/*/MANIFEST-*", REMOVE),
+    ("state/*/first.sst", REMOVE),
 ]
 
 
@@ -133,6 +136,22 @@ def test_damage_is_refused_in_one_line_that_names_the_file(node, tmp_path, patte
     assert said in one_line(done)
     if harm is flip and pattern.startswith("raft-0/"):
         assert harmed.name in one_line(done)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("pattern", "harm"),
+    STATE_CASES,
+    ids=[f"{pattern}-{harm.__name__}" for pattern, harm in STATE_CASES],
+)
+def test_a_single_node_with_a_damaged_state_is_refused_with_advice(node, tmp_path, pattern, harm):
+    data = tmp_path / "data"
+    shutil.copytree(node.folder / "data", data)
+    harm(place_of(data, pattern))
+    done = run(node, data)
+    assert done.returncode == EXIT_REFUSED, done.stderr
+    assert "no other member has it; restore a backup, see docs/disaster.md" in one_line(done)
+    assert (data / "state.damaged").is_dir(), "the damaged state is kept"
     assert "Traceback" not in done.stderr
 
 

@@ -17,7 +17,7 @@ import taskraft_service.process.metrics.tubes
 from taskraft.v1 import feed_service_pb2
 from taskraft_service.access.principals import digest_of
 from taskraft_service.leader.node_phases import PhaseEvent
-from taskraft_service.process import node_server
+from taskraft_service.process import node_opener
 from taskraft_service.process.node_server import NodeServer
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 from tests.turns import turns_until
@@ -57,14 +57,14 @@ async def test_a_node_without_a_majority_has_started_and_is_not_ready(tmp_path):
 def slow_opening(monkeypatch):
     """Let nodes wait for ``may_end`` while they open their state."""
     waits = SimpleNamespace(begun=threading.Event(), may_end=threading.Event())
-    open_machine = node_server.open_machine
+    open_machine = node_opener.open_machine
 
     def open_slowly(*arguments):
         waits.begun.set()
         waits.may_end.wait()
         return open_machine(*arguments)
 
-    monkeypatch.setattr(node_server, "open_machine", open_slowly)
+    monkeypatch.setattr(node_opener, "open_machine", open_slowly)
     return waits
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-taskraft_replication/stubs/raft/v1/raft.proto\x12\x10taskraft.raft.v1\"\x9e\x02\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x10\n\x08group_id\x18\x03 \x01(\x03\x12\x0e\n\x06sender\x18\x04 \x01(\x03\x12\x10\n\x08receiver\x18\x05 \x01(\x03\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x14\n\x0c\x64irectory_id\x18\x07 \x01(\t\x12\x14\n\x0cpeer_address\x18\x08 \x01(\t\x12\x1f\n\x17lowest_protocol_version\x18\t \x01(\x05\x12\x10\n\x08\x66ounders\x18\n \x03(\x03\x12\x1e\n\x16lowest_program_version\x18\x0b \x01(\x05\x12\x1f\n\x17highest_program_version\x18\x0c \x01(\x05\"r\n\x10\x45xchangeResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\x03\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x19\n\x11\x63onnection_ticket\x18\x03 \x01(\x0c\x12\x18\n\x10protocol_version\x18\x04 \x01(\x05\"9\n\x0f\x45xchangeRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\"H\n\x05\x46rame\x12/\n\x08messages\x18\x01 \x03(\x0b\x32\x1d.taskraft.raft.v1.RaftMessage\x12\x0e\n\x06\x62\x65\x61\x63on\x18\x02 \x01(\x0c\"a\n\tRaftEntry\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12)\n\x04kind\x18\x04 \x01(\x0e\x32\x1b.taskraft.raft.v1.EntryKind\"\xf9\x01\n\x0bRaftMessage\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x1d.taskraft.raft.v1.MessageKind\x12\n\n\x02to\x18\x02 \x01(\x03\x12\x0e\n\x06sender\x18\x03 \x01(\x03\x12\x0c\n\x04term\x18\x04 \x01(\x03\x12\x10\n\x08log_term\x18\x05 \x01(\x03\x12\r\n\x05index\x18\x06 \x01(\x03\x12,\n\x07\x65ntries\x18\x07 \x03(\x0b\x32\x1b.taskraft.raft.v1.RaftEntry\x12\x0e\n\x06\x63ommit\x18\x08 \x01(\x03\x12\x0e\n\x06reject\x18\t \x01(\x08\x12\x13\n\x0breject_hint\x18\n \x01(\x03\x12\x0f\n\x07\x63ontext\x18\x0b \x01(\x0c\"\x9b\x01\n\tConfState\x12\x0e\n\x06voters\x18\x01 \x03(\x03\x12\x10\n\x08learners\x18\x02 \x03(\x03\x12\x17\n\x0fvoters_outgoing\x18\x03 \x03(\x03\x12\x15\n\rlearners_next\x18\x04 \x03(\x03\x12\x12\n\nauto_leave\x18\x05 \x01(\x08\x12(\n\x06roster\x18\x06 \x01(\x0b\x32\x18.taskraft.raft.v1.Roster\"n\n\nMemberInfo\x12\x0e\n\x06member\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x04 \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\x05 \x01(\t\"\x80\x01\n\x06Roster\x12-\n\x07members\x18\x01 \x03(\x0b\x32\x1c.taskraft.raft.v1.MemberInfo\x12\x13\n\x0blast_member\x18\x02 \x01(\x03\x12\x32\n\x0c\x63hanges_made\x18\x03 \x03(\x0b\x32\x1c.taskraft.raft.v1.ChangeMade\"-\n\nChangeMade\x12\x0f\n\x07request\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\x03\"\xaf\x01\n\x0eSnapshotHeader\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\r\n\x05index\x18\x03 \x01(\x03\x12\x12\n\nindex_term\x18\x04 \x01(\x03\x12/\n\nconf_state\x18\x05 \x01(\x0b\x32\x1b.taskraft.raft.v1.ConfState\x12\x13\n\x0btransfer_id\x18\x06 \x01(\t\"\x83\x01\n\x13SendSnapshotRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32 .taskraft.raft.v1.SnapshotHeader\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x04 \x01(\x07\x12\x0c\n\x04last\x18\x05 \x01(\x08\"-\n\x14SendSnapshotResponse\x12\x15\n\rcontent_bytes\x18\x01 \x01(\x03*X\n\tEntryKind\x12\x1a\n\x16\x45NTRY_KIND_UNSPECIFIED\x10\x00\x12\n\n\x06NORMAL\x10\x01\x12\x0f\n\x0b\x43ONF_CHANGE\x10\x02\x12\x12\n\x0e\x43ONF_CHANGE_V2\x10\x03*\x82\x02\n\x0bMessageKind\x12\x1c\n\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\n\n\x06\x41PPEND\x10\x01\x12\x10\n\x0c\x41PPEND_REPLY\x10\x02\x12\x08\n\x04VOTE\x10\x03\x12\x0e\n\nVOTE_REPLY\x10\x04\x12\x0c\n\x08PRE_VOTE\x10\x05\x12\x12\n\x0ePRE_VOTE_REPLY\x10\x06\x12\r\n\tHEARTBEAT\x10\x07\x12\x13\n\x0fHEARTBEAT_REPLY\x10\x08\x12\x0f\n\x0bTIMEOUT_NOW\x10\t\x12\x13\n\x0fTRANSFER_LEADER\x10\n\x12\x0e\n\nREAD_INDEX\x10\x0b\x12\x14\n\x10READ_INDEX_REPLY\x10\x0c\x12\x0b\n\x07PROPOSE\x10\r2\xc7\x01\n\x0bPeerService\x12U\n\x08\x45xchange\x12!.taskraft.raft.v1.ExchangeRequest\x1a\".taskraft.raft.v1.ExchangeResponse(\x01\x30\x01\x12\x61\n\x0cSendSnapshot\x12%.taskraft.raft.v1.SendSnapshotRequest\x1a&.taskraft.raft.v1.SendSnapshotResponse(\x01\x30\x01\x42\x19Z\x17taskraft/raft/v1;raftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-taskraft_replication/stubs/raft/v1/raft.proto\x12\x10taskraft.raft.v1\";\n\x11\x46\x65tchStateRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\"I\n\x12\x46\x65tchStateResponse\x12\x33\n\x04part\x18\x01 \x01(\x0b\x32%.taskraft.raft.v1.SendSnapshotRequest\"\x9e\x02\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x10\n\x08group_id\x18\x03 \x01(\x03\x12\x0e\n\x06sender\x18\x04 \x01(\x03\x12\x10\n\x08receiver\x18\x05 \x01(\x03\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x14\n\x0c\x64irectory_id\x18\x07 \x01(\t\x12\x14\n\x0cpeer_address\x18\x08 \x01(\t\x12\x1f\n\x17lowest_protocol_version\x18\t \x01(\x05\x12\x10\n\x08\x66ounders\x18\n \x03(\x03\x12\x1e\n\x16lowest_program_version\x18\x0b \x01(\x05\x12\x1f\n\x17highest_program_version\x18\x0c \x01(\x05\"r\n\x10\x45xchangeResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\x03\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x19\n\x11\x63onnection_ticket\x18\x03 \x01(\x0c\x12\x18\n\x10protocol_version\x18\x04 \x01(\x05\"9\n\x0f\x45xchangeRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\"H\n\x05\x46rame\x12/\n\x08messages\x18\x01 \x03(\x0b\x32\x1d.taskraft.raft.v1.RaftMessage\x12\x0e\n\x06\x62\x65\x61\x63on\x18\x02 \x01(\x0c\"a\n\tRaftEntry\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12)\n\x04kind\x18\x04 \x01(\x0e\x32\x1b.taskraft.raft.v1.EntryKind\"\xf9\x01\n\x0bRaftMessage\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x1d.taskraft.raft.v1.MessageKind\x12\n\n\x02to\x18\x02 \x01(\x03\x12\x0e\n\x06sender\x18\x03 \x01(\x03\x12\x0c\n\x04term\x18\x04 \x01(\x03\x12\x10\n\x08log_term\x18\x05 \x01(\x03\x12\r\n\x05index\x18\x06 \x01(\x03\x12,\n\x07\x65ntries\x18\x07 \x03(\x0b\x32\x1b.taskraft.raft.v1.RaftEntry\x12\x0e\n\x06\x63ommit\x18\x08 \x01(\x03\x12\x0e\n\x06reject\x18\t \x01(\x08\x12\x13\n\x0breject_hint\x18\n \x01(\x03\x12\x0f\n\x07\x63ontext\x18\x0b \x01(\x0c\"\x9b\x01\n\tConfState\x12\x0e\n\x06voters\x18\x01 \x03(\x03\x12\x10\n\x08learners\x18\x02 \x03(\x03\x12\x17\n\x0fvoters_outgoing\x18\x03 \x03(\x03\x12\x15\n\rlearners_next\x18\x04 \x03(\x03\x12\x12\n\nauto_leave\x18\x05 \x01(\x08\x12(\n\x06roster\x18\x06 \x01(\x0b\x32\x18.taskraft.raft.v1.Roster\"n\n\nMemberInfo\x12\x0e\n\x06member\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x04 \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\x05 \x01(\t\"\x80\x01\n\x06Roster\x12-\n\x07members\x18\x01 \x03(\x0b\x32\x1c.taskraft.raft.v1.MemberInfo\x12\x13\n\x0blast_member\x18\x02 \x01(\x03\x12\x32\n\x0c\x63hanges_made\x18\x03 \x03(\x0b\x32\x1c.taskraft.raft.v1.ChangeMade\"-\n\nChangeMade\x12\x0f\n\x07request\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\x03\"\xaf\x01\n\x0eSnapshotHeader\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\r\n\x05index\x18\x03 \x01(\x03\x12\x12\n\nindex_term\x18\x04 \x01(\x03\x12/\n\nconf_state\x18\x05 \x01(\x0b\x32\x1b.taskraft.raft.v1.ConfState\x12\x13\n\x0btransfer_id\x18\x06 \x01(\t\"\x83\x01\n\x13SendSnapshotRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32 .taskraft.raft.v1.SnapshotHeader\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x04 \x01(\x07\x12\x0c\n\x04last\x18\x05 \x01(\x08\"-\n\x14SendSnapshotResponse\x12\x15\n\rcontent_bytes\x18\x01 \x01(\x03*X\n\tEntryKind\x12\x1a\n\x16\x45NTRY_KIND_UNSPECIFIED\x10\x00\x12\n\n\x06NORMAL\x10\x01\x12\x0f\n\x0b\x43ONF_CHANGE\x10\x02\x12\x12\n\x0e\x43ONF_CHANGE_V2\x10\x03*\x82\x02\n\x0bMessageKind\x12\x1c\n\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\n\n\x06\x41PPEND\x10\x01\x12\x10\n\x0c\x41PPEND_REPLY\x10\x02\x12\x08\n\x04VOTE\x10\x03\x12\x0e\n\nVOTE_REPLY\x10\x04\x12\x0c\n\x08PRE_VOTE\x10\x05\x12\x12\n\x0ePRE_VOTE_REPLY\x10\x06\x12\r\n\tHEARTBEAT\x10\x07\x12\x13\n\x0fHEARTBEAT_REPLY\x10\x08\x12\x0f\n\x0bTIMEOUT_NOW\x10\t\x12\x13\n\x0fTRANSFER_LEADER\x10\n\x12\x0e\n\nREAD_INDEX\x10\x0b\x12\x14\n\x10READ_INDEX_REPLY\x10\x0c\x12\x0b\n\x07PROPOSE\x10\r2\xa2\x02\n\x0bPeerService\x12U\n\x08\x45xchange\x12!.taskraft.raft.v1.ExchangeRequest\x1a\".taskraft.raft.v1.ExchangeResponse(\x01\x30\x01\x12\x61\n\x0cSendSnapshot\x12%.taskraft.raft.v1.SendSnapshotRequest\x1a&.taskraft.raft.v1.SendSnapshotResponse(\x01\x30\x01\x12Y\n\nFetchState\x12#.taskraft.raft.v1.FetchStateRequest\x1a$.taskraft.raft.v1.FetchStateResponse0\x01\x42\x19Z\x17taskraft/raft/v1;raftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,36 +32,40 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'taskraft_replication.stubs.
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\027taskraft/raft/v1;raftv1'
-  _globals['_ENTRYKIND']._serialized_start=1763
-  _globals['_ENTRYKIND']._serialized_end=1851
-  _globals['_MESSAGEKIND']._serialized_start=1854
-  _globals['_MESSAGEKIND']._serialized_end=2112
-  _globals['_HELLO']._serialized_start=68
-  _globals['_HELLO']._serialized_end=354
-  _globals['_EXCHANGERESPONSE']._serialized_start=356
-  _globals['_EXCHANGERESPONSE']._serialized_end=470
-  _globals['_EXCHANGEREQUEST']._serialized_start=472
-  _globals['_EXCHANGEREQUEST']._serialized_end=529
-  _globals['_FRAME']._serialized_start=531
-  _globals['_FRAME']._serialized_end=603
-  _globals['_RAFTENTRY']._serialized_start=605
-  _globals['_RAFTENTRY']._serialized_end=702
-  _globals['_RAFTMESSAGE']._serialized_start=705
-  _globals['_RAFTMESSAGE']._serialized_end=954
-  _globals['_CONFSTATE']._serialized_start=957
-  _globals['_CONFSTATE']._serialized_end=1112
-  _globals['_MEMBERINFO']._serialized_start=1114
-  _globals['_MEMBERINFO']._serialized_end=1224
-  _globals['_ROSTER']._serialized_start=1227
-  _globals['_ROSTER']._serialized_end=1355
-  _globals['_CHANGEMADE']._serialized_start=1357
-  _globals['_CHANGEMADE']._serialized_end=1402
-  _globals['_SNAPSHOTHEADER']._serialized_start=1405
-  _globals['_SNAPSHOTHEADER']._serialized_end=1580
-  _globals['_SENDSNAPSHOTREQUEST']._serialized_start=1583
-  _globals['_SENDSNAPSHOTREQUEST']._serialized_end=1714
-  _globals['_SENDSNAPSHOTRESPONSE']._serialized_start=1716
-  _globals['_SENDSNAPSHOTRESPONSE']._serialized_end=1761
-  _globals['_PEERSERVICE']._serialized_start=2115
-  _globals['_PEERSERVICE']._serialized_end=2314
+  _globals['_ENTRYKIND']._serialized_start=1899
+  _globals['_ENTRYKIND']._serialized_end=1987
+  _globals['_MESSAGEKIND']._serialized_start=1990
+  _globals['_MESSAGEKIND']._serialized_end=2248
+  _globals['_FETCHSTATEREQUEST']._serialized_start=67
+  _globals['_FETCHSTATEREQUEST']._serialized_end=126
+  _globals['_FETCHSTATERESPONSE']._serialized_start=128
+  _globals['_FETCHSTATERESPONSE']._serialized_end=201
+  _globals['_HELLO']._serialized_start=204
+  _globals['_HELLO']._serialized_end=490
+  _globals['_EXCHANGERESPONSE']._serialized_start=492
+  _globals['_EXCHANGERESPONSE']._serialized_end=606
+  _globals['_EXCHANGEREQUEST']._serialized_start=608
+  _globals['_EXCHANGEREQUEST']._serialized_end=665
+  _globals['_FRAME']._serialized_start=667
+  _globals['_FRAME']._serialized_end=739
+  _globals['_RAFTENTRY']._serialized_start=741
+  _globals['_RAFTENTRY']._serialized_end=838
+  _globals['_RAFTMESSAGE']._serialized_start=841
+  _globals['_RAFTMESSAGE']._serialized_end=1090
+  _globals['_CONFSTATE']._serialized_start=1093
+  _globals['_CONFSTATE']._serialized_end=1248
+  _globals['_MEMBERINFO']._serialized_start=1250
+  _globals['_MEMBERINFO']._serialized_end=1360
+  _globals['_ROSTER']._serialized_start=1363
+  _globals['_ROSTER']._serialized_end=1491
+  _globals['_CHANGEMADE']._serialized_start=1493
+  _globals['_CHANGEMADE']._serialized_end=1538
+  _globals['_SNAPSHOTHEADER']._serialized_start=1541
+  _globals['_SNAPSHOTHEADER']._serialized_end=1716
+  _globals['_SENDSNAPSHOTREQUEST']._serialized_start=1719
+  _globals['_SENDSNAPSHOTREQUEST']._serialized_end=1850
+  _globals['_SENDSNAPSHOTRESPONSE']._serialized_start=1852
+  _globals['_SENDSNAPSHOTRESPONSE']._serialized_end=1897
+  _globals['_PEERSERVICE']._serialized_start=2251
+  _globals['_PEERSERVICE']._serialized_end=2541
 # @@protoc_insertion_point(module_scope)

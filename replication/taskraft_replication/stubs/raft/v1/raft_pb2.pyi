@@ -116,6 +116,54 @@ PROPOSE: MessageKind.ValueType  # 13
 Global___MessageKind: _TypeAlias = MessageKind  # noqa: Y015
 
 @_typing.final
+class FetchStateRequest(_message.Message):
+    """Request of a member that has lost its state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELLO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hello(self) -> Global___Hello:
+        """Introduction of the sender, as in Exchange."""
+
+    def __init__(
+        self,
+        *,
+        hello: Global___Hello | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchStateRequest: _TypeAlias = FetchStateRequest  # noqa: Y015
+
+@_typing.final
+class FetchStateResponse(_message.Message):
+    """A part of a state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def part(self) -> Global___SendSnapshotRequest:
+        """A header or a piece, as in SendSnapshot."""
+
+    def __init__(
+        self,
+        *,
+        part: Global___SendSnapshotRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchStateResponse: _TypeAlias = FetchStateResponse  # noqa: Y015
+
+@_typing.final
 class Hello(_message.Message):
     """Introduction of a member to a peer."""
 

@@ -48,6 +48,11 @@ class PeerServiceStub(object):
                 request_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.SendSnapshotRequest.SerializeToString,
                 response_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.SendSnapshotResponse.FromString,
                 _registered_method=True)
+        self.FetchState = channel.unary_stream(
+                '/taskraft.raft.v1.PeerService/FetchState',
+                request_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateRequest.SerializeToString,
+                response_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer(object):
@@ -80,6 +85,14 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchState(self, request, context):
+        """Returns the state of the receiver to a member that has lost its own state. The first answer
+        contains a SnapshotHeader, the other answers contain the content.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +105,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.SendSnapshot,
                     request_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.SendSnapshotRequest.FromString,
                     response_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.SendSnapshotResponse.SerializeToString,
+            ),
+            'FetchState': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchState,
+                    request_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateRequest.FromString,
+                    response_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -152,6 +170,33 @@ class PeerService(object):
             '/taskraft.raft.v1.PeerService/SendSnapshot',
             taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.SendSnapshotRequest.SerializeToString,
             taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.SendSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/taskraft.raft.v1.PeerService/FetchState',
+            taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateRequest.SerializeToString,
+            taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateResponse.FromString,
             options,
             channel_credentials,
             insecure,

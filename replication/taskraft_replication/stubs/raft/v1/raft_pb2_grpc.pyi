@@ -52,6 +52,10 @@ class PeerServiceStub:
     has, and the sender continues there. The receiver answers a second time when the content is
     complete and its state is accepted.
     """
+    FetchState: _grpc.UnaryStreamMultiCallable[_raft_pb2.FetchStateRequest, _raft_pb2.FetchStateResponse]
+    """Returns the state of the receiver to a member that has lost its own state. The first answer
+    contains a SnapshotHeader, the other answers contain the content.
+    """
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -76,6 +80,10 @@ class PeerServiceAsyncStub(PeerServiceStub):
     request contains a SnapshotHeader. The receiver answers with the number of bytes that it already
     has, and the sender continues there. The receiver answers a second time when the content is
     complete and its state is accepted.
+    """
+    FetchState: _aio.UnaryStreamMultiCallable[_raft_pb2.FetchStateRequest, _raft_pb2.FetchStateResponse]  # type: ignore[assignment]
+    """Returns the state of the receiver to a member that has lost its own state. The first answer
+    contains a SnapshotHeader, the other answers contain the content.
     """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -110,6 +118,16 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request contains a SnapshotHeader. The receiver answers with the number of bytes that it already
         has, and the sender continues there. The receiver answers a second time when the content is
         complete and its state is accepted.
+        """
+
+    @_abc_1.abstractmethod
+    def FetchState(
+        self,
+        request: _raft_pb2.FetchStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_raft_pb2.FetchStateResponse], _abc.AsyncIterator[_raft_pb2.FetchStateResponse]]:
+        """Returns the state of the receiver to a member that has lost its own state. The first answer
+        contains a SnapshotHeader, the other answers contain the content.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

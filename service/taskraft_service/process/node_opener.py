@@ -1,0 +1,100 @@
+"""Open the state and the log of a node; repair a lost state before the node takes part.
+
+A damaged state is set aside. If the log reaches back to the first entry, the new, empty state gets
+all entries from the log. Otherwise a peer sends its state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+
+from taskraft_replication.errors import StateLost
+from taskraft_replication.node.node import Node
+from taskraft_replication.node.state_repair import repair_state
+from taskraft_replication.peers.security import PeerSecurity
+from taskraft_replication.peers.transport import GrpcTransport
+from taskraft_replication.storage.data_directory import DataDirectory
+from taskraft_replication.storage.failpoints import Failpoints
+from taskraft_service.cluster.member_identity import MemberIdentity
+from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.machine.state_machine import QueueMachine
+from taskraft_service.process.repair_journal import RepairJournal, RepairKind
+from taskraft_service.process.startup import STATE_DIRECTORY, open_machine, raft_config
+from taskraft_service.storage.directory import StateMissing, set_state_aside
+from taskraft_service.storage.rocks import StateDamaged
+
+log: Final = structlog.get_logger(__name__)
+
+
+def replace_state(config: ServerConfig, reason: str) -> None:
+    """Set a damaged state aside; the next opening of the node rebuilds the state."""
+    aside = set_state_aside(config.data_dir / STATE_DIRECTORY)
+    log.error(
+        "the state is damaged and is rebuilt",
+        reason=" ".join(reason.split()),
+        kept=str(aside) if aside else "deleted: the disk has too little space",
+    )
+
+
+@dataclass(slots=True, frozen=True)
+class NodeOpener:
+    """Opens the state and the Raft member of a node."""
+
+    config: ServerConfig
+    identity: MemberIdentity
+    failpoints: Failpoints
+    security: PeerSecurity | None
+    """Certificates of the peer port."""
+    journal: RepairJournal
+
+    def open_machine(self) -> QueueMachine:
+        """Open the state; set a damaged state aside and open an empty state instead; blocks.
+
+        Raises:
+            StateForeign, StateDamaged, OSError: the state cannot be used, but is not lost.
+        """
+        opening = partial(open_machine, self.config, self.identity, self.failpoints)
+        try:
+            return opening()
+        except (StateDamaged, StateMissing) as error:
+            if isinstance(error, StateDamaged) and not error.is_lost:
+                raise
+            replace_state(self.config, str(error))
+        return opening()
+
+    async def open_node(
+        self,
+        machine: QueueMachine,
+        transport: GrpcTransport,
+        directory: DataDirectory,
+        show: Callable[[str], None],
+    ) -> Node:
+        """Open the member; fetch the state of a peer first if the log begins after the state.
+
+        ``show`` gets the text for the probes while the node repairs itself.
+
+        Raises:
+            ReplicationError: see ``Node.open``.
+        """
+        settings = raft_config(
+            self.config, self.identity, self.failpoints, lambda: machine.cluster_version
+        )
+        opening = partial(Node.open, settings, machine, transport, directory)
+        try:
+            return await opening()
+        except StateLost as lost:
+            reason = str(lost)
+        log.error("the state is lost; fetching the state of another member", reason=reason)
+        show("repairing: fetches the state of another member")
+        began = asyncio.get_running_loop().time()
+        with self.journal.running(RepairKind.STATE):
+            await repair_state(settings, machine, self.security)
+        seconds = round(asyncio.get_running_loop().time() - began, 3)
+        log.warning("the state is repaired", index=machine.applied_index, seconds=seconds)
+        return await opening()
