@@ -34,6 +34,10 @@ class StorageSettings(BaseSettings):
     """Time from the end of one pass of the scrubber to the start of the next. A pass reads the log
     and the state again and checks them, with at most 2 % of a core and 32 MiB per second."""
 
+    compare_period_ms: int = Field(default=3_600_000, ge=1_000, le=31 * 86_400_000)
+    """Time between two comparisons of the state between the members. The first comparison of a
+    leader begins after at most 60 s."""
+
     # -------------------------------------------------------------------- Log
 
     entry_bytes_max: int = Field(default=4 * MIB, ge=1024, le=ENTRY_COMMANDS_BYTES_MAX)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +19,13 @@ from taskraft_service.storage.rocks import StateDamaged
 from taskraft_service.versions import ClusterVersionUnknown
 
 
+class FixedState(Protocol):
+    """A state that does not change; satisfied by ``storage.rocks.StateView``."""
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the pairs whose keys begin with a prefix, in order."""
+
+
 class Database(Store, Protocol):
     """A store that can be written; satisfied by ``storage.rocks.RocksStore``."""
 
@@ -28,6 +35,9 @@ class Database(Store, Protocol):
 
     def write(self, writes: Iterable[Write]) -> None:
         """Apply writes in order, as one batch."""
+
+    def view(self) -> FixedState:
+        """Return the written state as it is now."""
 
     def tables(self) -> Mapping[str, int]:
         """Return name and size in bytes of each table file in use."""

@@ -17,7 +17,7 @@ from taskraft_replication.core.types import Entry, EntryKind, LogIndex
 from taskraft_replication.errors import FormatUnknown
 from taskraft_service.entries.log_entry import decode_entry
 from taskraft_service.machine.failed_drivers import AppliedEntry, FailedDrivers
-from taskraft_service.machine.open_database import Database, OpenDatabase
+from taskraft_service.machine.open_database import Database, FixedState, OpenDatabase
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import SetClusterVersion
@@ -37,6 +37,7 @@ POSTPONED_BATCHES_MAX: Final = 16
 POSTPONED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Maximum number of postponed batches, and maximum total size of their entries. Beyond these
 limits, entries are applied only after the disk has caught up."""
+NO_INDEX: Final = LogIndex(-1)
 FROZEN_CACHE_BYTES: Final = 1 << 20
 """Memory for a frozen database while its index is read."""
 
@@ -92,6 +93,7 @@ class QueueMachine:
         self._flushing = threading.Lock()
         """Held by the worker thread that flushes, freezes or closes a database."""
         self.failed_drivers = FailedDrivers(lambda: self.queue.quarantines)
+        self._use_view: Callable[[LogIndex, FixedState], None] = lambda _index, _state: None
         self._own: dict[bytes, tuple[int, Sequence[Command]]] = {}
         self._listeners: list[Callable[[int], None]] = []
         self._news_listeners: list[Callable[[int], None]] = []
@@ -107,6 +109,7 @@ class QueueMachine:
         self.failed_drivers.reset()
         self.applied_index = LogIndex(state.queue.applied_index)
         """Index of the last entry applied; always that of the queue."""
+        self._view_index = NO_INDEX
         self._is_full = False
         self._uncollected_bytes = 0
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
@@ -206,6 +209,8 @@ class QueueMachine:
                     break
             self.applied_index = entry.index
             done.append(applied)
+            if entry.index == self._view_index:
+                self._take_view()
         # Write a batch directly after a membership change. A snapshot for a new member must contain
         # the change that adds the member, and there may be no further entry that would trigger a
         # batch.
@@ -284,6 +289,24 @@ class QueueMachine:
         self._is_full = False
         self._uncollected_bytes = 0
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
+
+    def view_at(self, index: LogIndex, use: Callable[[LogIndex, FixedState], None]) -> None:
+        """Call ``use`` with the state after an entry, at once or once the entry is applied.
+
+        There is no call if a later entry is applied already, if the state cannot be written then,
+        or if a snapshot replaces the state. A later request replaces an earlier one.
+        """
+        self._view_index, self._use_view = index, use
+        if index == self.applied_index:
+            self._take_view()
+
+    def _take_view(self) -> None:
+        """Write the state after the last applied entry, and pass it on."""
+        index, self._view_index = self._view_index, NO_INDEX
+        if self.failed_drivers.held_index or self._state.store.is_choked:
+            return
+        self.collect()
+        self._use_view(index, self._state.store.view())
 
     def live_tables(self) -> tuple[Path, Mapping[str, int]]:
         """Return the directory of the database, and name and size in bytes of each table in use.

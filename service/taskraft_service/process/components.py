@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry
 
-from taskraft_replication.core.types import MemberId
+from taskraft_replication.core.types import LogIndex, MemberId
 from taskraft_replication.node.node import Node
 from taskraft_service.access.security import NodeSecurity
 from taskraft_service.api.rpc.call_load import CallLoad
@@ -42,9 +43,11 @@ from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.machine.driver_agreement import DriverAgreement, JoinedBeacons
 from taskraft_service.machine.queue_locator import QueueLocator
+from taskraft_service.machine.state_comparison import StateComparison
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
 from taskraft_service.process.scrubbing import build_scrubber
+from taskraft_service.process.state_digests import StateDigests
 from taskraft_service.storage.disk_monitor import DiskMonitor
 from taskraft_service.storage.state_scrub import UnknownTables
 
@@ -89,8 +92,26 @@ class NodeComponents:
         )
         self.clock = GroupClock(member_id, group, clocks.wall_ms, clocks.monotonic_ms)
         self.member_versions = MemberVersions(member_id, clocks.monotonic_ms)
+        self.digests = StateDigests(
+            machine.view_at,
+            self._digests_computed,
+            node.fail,
+            asyncio.get_running_loop().call_soon_threadsafe,
+        )
+        self.comparison = StateComparison(
+            member_id,
+            group,
+            lambda: machine.applied_index,
+            self.digests.begin,
+            config.compare_period_ms,
+            clocks.monotonic_ms,
+            node.fail,
+        )
         node.beacons = JoinedBeacons(
-            self.clock, DriverAgreement(member_id, group, machine), self.member_versions
+            self.clock,
+            DriverAgreement(member_id, group, machine),
+            self.member_versions,
+            self.comparison,
         )
         self.unknown_tables = UnknownTables()
         self.scrubber = build_scrubber(config, node, machine, self.unknown_tables, clocks.wall_ms)
@@ -212,6 +233,9 @@ class NodeComponents:
         if self._wall_offset_ms != self.machine.queue.wall_offset_ms:
             self._wall_offset_ms = self.machine.queue.wall_offset_ms
             self.scheduler.wall_time_changed()
+
+    def _digests_computed(self, index: LogIndex, parts: Sequence[int]) -> None:
+        self.comparison.computed(index, parts)
 
     def wall_now_ms(self) -> int:
         """Return the wall time of the cluster, in ms since the Unix epoch."""

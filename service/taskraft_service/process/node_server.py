@@ -209,6 +209,7 @@ class NodeServer:
         components.lifecycle.redirect_waiting_calls(components.leadership)
         components.apply_notifier.end()
         components.scrubber.stop()
+        components.digests.stop()
         self._background.cancel()
         await self._background.ended()
         await self._end()

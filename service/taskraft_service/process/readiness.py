@@ -175,7 +175,7 @@ def probe_pages(components: NodeComponents, readiness: Readiness) -> Mapping[str
             components.machine,
             server_version(),
         ),
-        ScrubCollector(components.scrubber, components.unknown_tables),
+        ScrubCollector(components.scrubber, components.unknown_tables, components.comparison),
         ClockCollector(components.clock, lambda: components.machine.queue.wall_offset_ms),
         CertificateCollector(components.security),
     ):

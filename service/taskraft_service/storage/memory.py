@@ -13,6 +13,17 @@ PAIR_BYTES: Final = 192
 """Overhead of a pair in bytes: two objects, a list entry and a table entry."""
 
 
+class MemoryView:
+    """A copy of the pairs of a store; satisfies ``machine.open_database.FixedState``."""
+
+    def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        self._pairs = pairs
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the pairs whose keys begin with a prefix, in order."""
+        return (pair for pair in self._pairs if pair[0].startswith(prefix))
+
+
 class MemoryStore:
     """Ordered map of bytes; satisfies ``taskraft_service.queue.store.store.Store``."""
 
@@ -61,6 +72,10 @@ class MemoryStore:
                 self._remove(key)
             else:
                 self._set(key, value)
+
+    def view(self) -> MemoryView:
+        """Return a copy of the pairs."""
+        return MemoryView(list(self._pairs.items()))
 
     def tables(self) -> Mapping[str, int]:
         """Return no files, because the pairs are in memory only."""

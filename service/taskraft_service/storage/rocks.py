@@ -90,6 +90,37 @@ def _options(block_cache_bytes: int, write_buffer_bytes: int, tables_max: int) -
     return options
 
 
+class StateView:
+    """A fixed state of a database, for one thread; writes and ``close`` do not change it.
+
+    Args:
+        pairs: an iterator, which keeps the state of its creation.
+        options: options of the iterator; the library releases them too early.
+        path: directory of the database, for errors.
+    """
+
+    def __init__(self, pairs: RdictIter, options: ReadOptions, path: Path) -> None:
+        self._pairs = pairs
+        self._options = options
+        self._path = path
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the pairs whose keys begin with a prefix, in order.
+
+        Raises:
+            StateDamaged: a block is corrupt.
+        """
+        pairs = self._pairs
+        pairs.seek(prefix)
+        while pairs.valid() and pairs.key().startswith(prefix):
+            yield pairs.key(), pairs.value()
+            pairs.next()
+        try:
+            pairs.status()
+        except Exception as error:
+            raise StateDamaged(f"{self._path}: {error}") from error
+
+
 class RocksStore:
     """Ordered map of bytes on disk.
 
@@ -249,6 +280,12 @@ class RocksStore:
             or bool(number("rocksdb.is-write-stopped"))
             or bool(number("rocksdb.actual-delayed-write-rate"))
         )
+
+    def view(self) -> StateView:
+        """Return the state as it is now."""
+        options = ReadOptions()
+        with self._damage_named():
+            return StateView(self._rocks.iter(options), options, self._path)
 
     def tables(self) -> Mapping[str, int]:
         """Return name and size in bytes of each table in use; may be called on any thread."""

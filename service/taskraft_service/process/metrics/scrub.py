@@ -1,4 +1,4 @@
-"""Metrics of the scrubber of one node."""
+"""Metrics of the scrubber and of the comparison of states."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from taskraft_replication.damage import DamagedPart
+from taskraft_service.machine.state_comparison import StateComparison
 from taskraft_service.storage.scrubber import Scrubber
 from taskraft_service.storage.state_scrub import UnknownTables
 
@@ -18,9 +19,13 @@ class ScrubCollector(Collector):
     Args:
         scrubber: the scrubber.
         unknown: tables that it could not check.
+        comparison: comparison of the states of the members.
     """
 
-    def __init__(self, scrubber: Scrubber, unknown: UnknownTables) -> None:
+    def __init__(
+        self, scrubber: Scrubber, unknown: UnknownTables, comparison: StateComparison
+    ) -> None:
+        self._comparison = comparison
         self._scrubber = scrubber
         self._unknown = unknown
 
@@ -45,6 +50,16 @@ class ScrubCollector(Collector):
                 "Time since the last complete pass of the scrubber, also of an earlier process.",
                 value=age_ms / 1000,
             )
+        yield CounterMetricFamily(
+            "taskraft_state_comparisons",
+            "Comparisons of the states that this node led and in which a majority agreed.",
+            self._comparison.compared,
+        )
+        yield CounterMetricFamily(
+            "taskraft_state_differences",
+            "Comparisons with a difference, as far as this node led them.",
+            self._comparison.differences,
+        )
         damaged = GaugeMetricFamily(
             "taskraft_damaged_files",
             "Files in which the scrubber has found damage since the start of the process.",

@@ -259,3 +259,15 @@ def read_type(record: bytes) -> str:
     if flags & _HAS_ATTEMPTS:
         at += _attempts.size
     return record[at : at + type_bytes].decode()
+
+
+def without_session(record: bytes) -> bytes:
+    """Return a task record with the number of the session set to 0.
+
+    The record of a task that is not TAKEN may name a session that has ended.
+    """
+    flags = record[1]
+    if not flags & _HAS_ATTEMPTS:
+        return record
+    end = _HEAD_BYTES + (_times.size if flags & _HAS_TIMES else 0) + _attempts.size
+    return record[: end - 8] + bytes(8) + record[end:]

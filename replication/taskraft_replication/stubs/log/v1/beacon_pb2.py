@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.taskraft_replication/stubs/log/v1/beacon.proto\x12\x0ftaskraft.log.v1\"\x9f\x02\n\x0b\x43lockBeacon\x12\x11\n\tlead_term\x18\x01 \x01(\x03\x12\x17\n\ncluster_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07wall_ms\x18\x03 \x01(\x03\x12\x1d\n\x10\x61greed_offset_ms\x18\x04 \x01(\x12H\x01\x88\x01\x01\x12.\n\x07\x64rivers\x18\x05 \x01(\x0b\x32\x1d.taskraft.log.v1.DriverBallot\x12\x13\n\x0b\x63lock_epoch\x18\x06 \x01(\x03\x12\x12\n\nclock_term\x18\x07 \x01(\x03\x12\x37\n\x10\x63luster_versions\x18\x08 \x01(\x0b\x32\x1d.taskraft.log.v1.VersionRangeB\r\n\x0b_cluster_msB\x13\n\x11_agreed_offset_ms\"/\n\x0cVersionRange\x12\x0e\n\x06lowest\x18\x01 \x01(\x05\x12\x0f\n\x07highest\x18\x02 \x01(\x05\"\x8f\x01\n\x0c\x44riverBallot\x12\x12\n\nheld_index\x18\x01 \x01(\x04\x12\x12\n\nlast_index\x18\x02 \x01(\x04\x12\x13\n\x0b\x61sked_index\x18\x03 \x01(\x04\x12\x14\n\x07outcome\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x07\x64\x65\x63ided\x18\x05 \x01(\rH\x01\x88\x01\x01\x42\n\n\x08_outcomeB\n\n\x08_decidedB\x17Z\x15taskraft/log/v1;logv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.taskraft_replication/stubs/log/v1/beacon.proto\x12\x0ftaskraft.log.v1\"\xcc\x02\n\x0b\x43lockBeacon\x12\x11\n\tlead_term\x18\x01 \x01(\x03\x12\x17\n\ncluster_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07wall_ms\x18\x03 \x01(\x03\x12\x1d\n\x10\x61greed_offset_ms\x18\x04 \x01(\x12H\x01\x88\x01\x01\x12.\n\x07\x64rivers\x18\x05 \x01(\x0b\x32\x1d.taskraft.log.v1.DriverBallot\x12\x13\n\x0b\x63lock_epoch\x18\x06 \x01(\x03\x12\x12\n\nclock_term\x18\x07 \x01(\x03\x12\x37\n\x10\x63luster_versions\x18\x08 \x01(\x0b\x32\x1d.taskraft.log.v1.VersionRange\x12+\n\x05state\x18\t \x01(\x0b\x32\x1c.taskraft.log.v1.StateBallotB\r\n\x0b_cluster_msB\x13\n\x11_agreed_offset_ms\"/\n\x0cVersionRange\x12\x0e\n\x06lowest\x18\x01 \x01(\x05\x12\x0f\n\x07highest\x18\x02 \x01(\x05\"b\n\x0bStateBallot\x12\x13\n\x0b\x61sked_index\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\x12\r\n\x05parts\x18\x03 \x03(\x07\x12\x14\n\x07\x64\x65\x63ided\x18\x04 \x01(\x06H\x00\x88\x01\x01\x42\n\n\x08_decided\"\x8f\x01\n\x0c\x44riverBallot\x12\x12\n\nheld_index\x18\x01 \x01(\x04\x12\x12\n\nlast_index\x18\x02 \x01(\x04\x12\x13\n\x0b\x61sked_index\x18\x03 \x01(\x04\x12\x14\n\x07outcome\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x07\x64\x65\x63ided\x18\x05 \x01(\rH\x01\x88\x01\x01\x42\n\n\x08_outcomeB\n\n\x08_decidedB\x17Z\x15taskraft/log/v1;logv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,9 +33,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\025taskraft/log/v1;logv1'
   _globals['_CLOCKBEACON']._serialized_start=68
-  _globals['_CLOCKBEACON']._serialized_end=355
-  _globals['_VERSIONRANGE']._serialized_start=357
-  _globals['_VERSIONRANGE']._serialized_end=404
-  _globals['_DRIVERBALLOT']._serialized_start=407
-  _globals['_DRIVERBALLOT']._serialized_end=550
+  _globals['_CLOCKBEACON']._serialized_end=400
+  _globals['_VERSIONRANGE']._serialized_start=402
+  _globals['_VERSIONRANGE']._serialized_end=449
+  _globals['_STATEBALLOT']._serialized_start=451
+  _globals['_STATEBALLOT']._serialized_end=549
+  _globals['_DRIVERBALLOT']._serialized_start=552
+  _globals['_DRIVERBALLOT']._serialized_end=695
 # @@protoc_insertion_point(module_scope)

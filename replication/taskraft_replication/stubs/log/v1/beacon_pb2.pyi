@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -32,6 +34,7 @@ class ClockBeacon(_message.Message):
     CLOCK_EPOCH_FIELD_NUMBER: _builtins.int
     CLOCK_TERM_FIELD_NUMBER: _builtins.int
     CLUSTER_VERSIONS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     lead_term: _builtins.int
     """Term in which the sender leads and knows the cluster time. 0: the sender follows, or has just become
     leader and does not know the cluster time yet.
@@ -62,6 +65,10 @@ class ClockBeacon(_message.Message):
     def cluster_versions(self) -> Global___VersionRange:
         """Cluster versions that the sender speaks."""
 
+    @_builtins.property
+    def state(self) -> Global___StateBallot:
+        """Digests of the state. Absent: the sender has none, and the leader asks for none."""
+
     def __init__(
         self,
         *,
@@ -73,10 +80,11 @@ class ClockBeacon(_message.Message):
         clock_epoch: _builtins.int = ...,
         clock_term: _builtins.int = ...,
         cluster_versions: Global___VersionRange | None = ...,
+        state: Global___StateBallot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "cluster_ms", b"cluster_ms", "cluster_versions", b"cluster_versions", "drivers", b"drivers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "cluster_ms", b"cluster_ms", "cluster_versions", b"cluster_versions", "drivers", b"drivers", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "clock_epoch", b"clock_epoch", "clock_term", b"clock_term", "cluster_ms", b"cluster_ms", "cluster_versions", b"cluster_versions", "drivers", b"drivers", "lead_term", b"lead_term", "wall_ms", b"wall_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms", "_cluster_ms", b"_cluster_ms", "agreed_offset_ms", b"agreed_offset_ms", "clock_epoch", b"clock_epoch", "clock_term", b"clock_term", "cluster_ms", b"cluster_ms", "cluster_versions", b"cluster_versions", "drivers", b"drivers", "lead_term", b"lead_term", "state", b"state", "wall_ms", b"wall_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agreed_offset_ms: _TypeAlias = _typing.Literal["agreed_offset_ms"]  # noqa: Y015
     _WhichOneofArgType__agreed_offset_ms: _TypeAlias = _typing.Literal["_agreed_offset_ms", b"_agreed_offset_ms"]  # noqa: Y015
@@ -114,6 +122,46 @@ class VersionRange(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VersionRange: _TypeAlias = VersionRange  # noqa: Y015
+
+@_typing.final
+class StateBallot(_message.Message):
+    """Digests of the state at one entry, which the members compare."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASKED_INDEX_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    DECIDED_FIELD_NUMBER: _builtins.int
+    asked_index: _builtins.int
+    """Index of the entry after which the members compute digests. Only the leader sets it. 0: none."""
+    index: _builtins.int
+    """Index of the entry after which the sender computed its digests. 0: none."""
+    decided: _builtins.int
+    """Digest of all parts on a majority of the voters at asked_index. Only the leader sets it. Absent: not
+    known, or no majority agrees.
+    """
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Digests of the parts of the state, in a fixed order."""
+
+    def __init__(
+        self,
+        *,
+        asked_index: _builtins.int = ...,
+        index: _builtins.int = ...,
+        parts: _abc.Iterable[_builtins.int] | None = ...,
+        decided: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_decided", b"_decided", "decided", b"decided"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided", b"_decided", "asked_index", b"asked_index", "decided", b"decided", "index", b"index", "parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__decided: _TypeAlias = _typing.Literal["decided"]  # noqa: Y015
+    _WhichOneofArgType__decided: _TypeAlias = _typing.Literal["_decided", b"_decided"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__decided) -> _WhichOneofReturnType__decided | None: ...
+
+Global___StateBallot: _TypeAlias = StateBallot  # noqa: Y015
 
 @_typing.final
 class DriverBallot(_message.Message):

@@ -1,0 +1,246 @@
+"""Compare the states of the members at the same entry, through their beacons.
+
+The leader names an entry that it has not applied yet, or its last entry if nothing is proposed.
+Each member fixes its state after this entry and computes digests of it in the background. The
+members send their digests to the leader, and the leader sends the digest of a majority of the
+voters to all members. A member that differs from the majority stops. If no majority agrees, no
+member stops, because nothing shows which state is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from hashlib import blake2b
+from typing import Final, Protocol
+
+import structlog
+from google.protobuf.message import DecodeError
+
+from taskraft_replication.core.types import LogIndex, MemberId
+from taskraft_replication.errors import MessageMalformed
+from taskraft_replication.stubs.log.v1 import beacon_pb2
+from taskraft_service.queue.persistence.record_digest import PARTS
+
+log: Final = structlog.get_logger(__name__)
+
+FIRST_MS_MAX: Final = 60_000
+"""Maximum time between the start of a leadership and its first comparison."""
+ANSWER_MS_MAX: Final = 600_000
+"""Time after which the leader asks again, about another entry, if no majority has answered."""
+BEACONS_AHEAD: Final = 4
+"""Number of intervals between beacons after which a busy leader applies the named entry."""
+
+_NO_BALLOT: Final = beacon_pb2.StateBallot()
+
+Parts = tuple[int, ...]
+"""Digests of the parts of a state, see ``record_digest``."""
+
+
+class StateDiffers(Exception):
+    """The state of this member differs from the state of a majority of the voters.
+
+    The node must stop, because it would give wrong answers.
+    """
+
+    def __init__(self, index: int, member: int, parts: Sequence[int]) -> None:
+        super().__init__(
+            f"the state of member {member} after entry {index} differs from the state of a majority"
+            f" of the voters, in {places_of(parts)}; remove this member and let it join again with"
+            " an empty data directory"
+        )
+
+
+def places_of(parts: Sequence[int]) -> str:
+    """Return which records the parts contain, for a person."""
+    if not parts:
+        return "unknown parts"
+    places = ["sessions, schedules or groups"] if 0 in parts else []
+    tubes = ", ".join(str(part - 1) for part in parts if part)
+    if tubes:
+        places.append(f"tasks of tubes whose number modulo {PARTS - 1} is {tubes}")
+    return " and ".join(places)
+
+
+class ComparedGroup(Protocol):
+    """The Raft group, as the comparison uses it."""
+
+    @property
+    def lead_term(self) -> int:
+        """Return the term in which this member leads; 0 if it does not lead."""
+
+    @property
+    def voters(self) -> Collection[MemberId]:
+        """Return the voters."""
+
+    def has_quorum(self, members: Collection[MemberId]) -> bool:
+        """Return whether members include a majority of the voters, in both halves if joint."""
+
+
+class StateComparison:
+    """The digests of this member and, on the leader, of the others; satisfies ``Beacons``.
+
+    Args:
+        member_id: this member.
+        group: the Raft group.
+        applied_index: returns the last applied entry.
+        begin: starts to compute the digests after an entry; the result goes to ``computed``.
+        period_ms: time between two comparisons.
+        monotonic_ms: reads a clock that never goes back.
+        fail: stops this node.
+    """
+
+    def __init__(
+        self,
+        member_id: MemberId,
+        group: ComparedGroup,
+        applied_index: Callable[[], LogIndex],
+        begin: Callable[[LogIndex], None],
+        period_ms: int,
+        monotonic_ms: Callable[[], int],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._member_id = member_id
+        self._group = group
+        self._applied_index = applied_index
+        self._begin = begin
+        self._period_ms = period_ms
+        self._monotonic_ms = monotonic_ms
+        self._fail = fail
+        self._led_term = 0
+        self._due_ms = 0
+        self._applied_before = applied_index()
+        self._asked = 0
+        self._index = 0
+        self._parts: Parts = ()
+        self._answers: dict[MemberId, Parts] = {}
+        self._decided: int | None = None
+        self._leader_parts: Parts = ()
+        self.compared = 0
+        """Comparisons since the start in which this node, as leader, found a majority."""
+        self.differences = 0
+        """Digests since the start that differed, as far as this node was the leader."""
+        self._is_told = False
+        """Whether a beacon of this member contained its digests."""
+
+    def make(self) -> bytes:
+        """Return the part of a beacon with the digests; see ``Beacons``."""
+        is_leader = bool(self._group.lead_term)
+        if is_leader:
+            self._choose()
+        if not self._asked:
+            return b""
+        self._is_told = bool(self._parts)
+        ballot = beacon_pb2.StateBallot(
+            asked_index=self._asked if is_leader else 0,
+            index=self._index,
+            parts=self._parts,
+            decided=self._decided if is_leader else None,
+        )
+        return beacon_pb2.ClockBeacon(state=ballot).SerializeToString()
+
+    def received(self, sender: MemberId, beacon: bytes) -> None:
+        """Process the digests of another member; see ``Beacons``.
+
+        Raises:
+            MessageMalformed: the bytes are not a valid beacon.
+        """
+        try:
+            message = beacon_pb2.ClockBeacon.FromString(beacon)
+        except DecodeError as error:
+            raise MessageMalformed("the received bytes are not a beacon") from error
+        ballot = message.state if message.HasField("state") else _NO_BALLOT
+        parts = tuple(ballot.parts) if len(ballot.parts) == PARTS else ()
+        if self._group.lead_term:
+            if parts and ballot.index == self._asked and sender not in self._answers:
+                self._answers[sender] = parts
+                self._review()
+            return
+        self._led_term = 0
+        if ballot.asked_index and ballot.asked_index != self._asked:
+            self._ask(ballot.asked_index)
+        if not ballot.asked_index or ballot.asked_index != self._asked:
+            return
+        self._leader_parts = parts if ballot.index == self._asked else ()
+        if ballot.HasField("decided"):
+            self._decided = ballot.decided
+            if self._is_told:  # so that the leader can name this member
+                self._check_own()
+
+    def computed(self, index: LogIndex, parts: Sequence[int]) -> None:
+        """Receive the digests of this member's state after an entry."""
+        if index != self._asked:
+            return
+        self._index, self._parts = index, tuple(parts)
+        if self._group.lead_term:
+            self._answers[self._member_id] = self._parts
+            self._review()
+
+    def _ask(self, index: int) -> None:
+        """Begin a comparison at an entry."""
+        self._asked, self._decided = index, None
+        self._index, self._parts, self._leader_parts = 0, (), ()
+        self._is_told = False
+        self._answers.clear()
+        self._begin(LogIndex(index))
+
+    def _choose(self) -> None:
+        """As leader, begin a comparison if one is due."""
+        now_ms, term = self._monotonic_ms(), self._group.lead_term
+        applied = self._applied_index()
+        ahead = applied - self._applied_before
+        self._applied_before = applied
+        if term != self._led_term:
+            self._led_term = term
+            self._asked = 0
+            self._due_ms = now_ms + min(FIRST_MS_MAX, self._period_ms)
+        if now_ms < self._due_ms or len(self._group.voters) < 2:
+            return
+        self._due_ms = now_ms + min(ANSWER_MS_MAX, self._period_ms)
+        self._ask(applied + BEACONS_AHEAD * ahead)
+
+    def _review(self) -> None:
+        """As leader, look for the digest of a majority, and report the members that differ."""
+        by_digest: dict[int, list[MemberId]] = {}
+        for member, parts in self._answers.items():
+            by_digest.setdefault(whole_of(parts), []).append(member)
+        for digest, members in by_digest.items():
+            if self._group.has_quorum(members):
+                self._found(digest, members)
+                return
+        if len(by_digest) > 1 and set(self._group.voters) <= set(self._answers):
+            self.differences += 1
+            log.critical(
+                "states differ, and no majority agrees; no node stops",
+                revision=self._asked,
+                members=sorted(by_digest.values()),
+            )
+
+    def _found(self, digest: int, agreeing: Sequence[MemberId]) -> None:
+        """Use the digest of a majority."""
+        if self._decided is None:
+            self._decided = digest
+            self._due_ms = self._monotonic_ms() + self._period_ms
+            self.compared += 1
+        self._leader_parts = self._answers[agreeing[0]]
+        differing = sorted(set(self._answers) - set(agreeing))
+        if differing:
+            self.differences += 1
+            log.critical("states differ", revision=self._asked, members=differing)
+        if self._parts:
+            self._check_own()
+
+    def _check_own(self) -> None:
+        """Stop this node if its digest is not that of the majority."""
+        if self._index != self._asked or whole_of(self._parts) == self._decided:
+            return
+        right = self._leader_parts
+        is_known = bool(right) and whole_of(right) == self._decided
+        pairs = enumerate(zip(self._parts, right, strict=True)) if is_known else ()
+        wrong = [part for part, (own, other) in pairs if own != other]
+        self._fail(StateDiffers(self._asked, self._member_id, wrong))
+
+
+def whole_of(parts: Sequence[int]) -> int:
+    """Return one digest of 64 bits of all parts."""
+    packed = b"".join(part.to_bytes(4, "big") for part in parts)
+    return int.from_bytes(blake2b(packed, digest_size=8).digest(), "big")

@@ -1,0 +1,175 @@
+"""Members compare digests of their states; a minority that differs stops, and nobody else."""
+
+import pytest
+
+from taskraft_replication.beacons import BEACON_BYTES_MAX
+from taskraft_replication.errors import MessageMalformed
+from taskraft_service.machine.state_comparison import (
+    FIRST_MS_MAX,
+    StateComparison,
+    StateDiffers,
+    places_of,
+)
+from taskraft_service.queue.persistence.record_digest import PARTS
+
+PERIOD_MS = 1_000_000
+RIGHT = tuple(range(PARTS))
+WRONG = (0, 1, 99, *range(3, PARTS))
+
+
+class Group:
+    def __init__(self, voters):
+        self.voters = voters
+        self.lead_term = 0
+
+    def has_quorum(self, members):
+        return len(set(members) & set(self.voters)) > len(self.voters) // 2
+
+
+class Member:
+    """A member whose digests the test provides."""
+
+    def __init__(self, number, voters):
+        self.number = number
+        self.group = Group(voters)
+        self.applied = 10
+        self.now_ms = 0
+        self.asked = []
+        self.failures = []
+        self.comparison = StateComparison(
+            number,
+            self.group,
+            lambda: self.applied,
+            self.asked.append,
+            PERIOD_MS,
+            lambda: self.now_ms,
+            self.failures.append,
+        )
+
+
+def cluster(count, voters=None):
+    """Return members; the first leads and has begun a comparison."""
+    voters = voters or tuple(range(1, count + 1))
+    members = [Member(number, voters) for number in range(1, count + 1)]
+    leader = members[0]
+    leader.group.lead_term = 1
+    leader.comparison.make()
+    leader.now_ms = FIRST_MS_MAX
+    return members
+
+
+def exchange(members, rounds=3):
+    leader, *followers = members
+    for _ in range(rounds):
+        beacon = leader.comparison.make()
+        for follower in followers:
+            if not follower.failures:
+                follower.comparison.received(leader.number, beacon)
+                leader.comparison.received(follower.number, follower.comparison.make())
+
+
+def compare(members, digests):
+    exchange(members, 1)
+    for member, parts in zip(members, digests, strict=True):
+        (index,) = member.asked
+        if parts is not None:
+            member.comparison.computed(index, parts)
+    exchange(members)
+    return [bool(member.failures) for member in members]
+
+
+def test_equal_states_stop_no_member():
+    members = cluster(3)
+    assert compare(members, [RIGHT] * 3) == [False] * 3
+    assert members[0].comparison.compared == 1
+    assert members[0].comparison.differences == 0
+
+
+def test_a_follower_that_differs_stops_and_names_index_member_and_tubes():
+    members = cluster(3)
+    members[0].applied = 10
+    assert compare(members, [RIGHT, RIGHT, WRONG]) == [False, False, True]
+    (error,) = members[2].failures
+    assert isinstance(error, StateDiffers)
+    assert "member 3 after entry 10" in str(error)
+    assert f"tubes whose number modulo {PARTS - 1} is 1;" in str(error)
+    assert members[0].comparison.differences
+
+
+def test_a_leader_in_the_minority_stops():
+    members = cluster(3)
+    assert compare(members, [WRONG, RIGHT, RIGHT]) == [True, False, False]
+    assert "is 1;" in str(members[0].failures[0])
+
+
+@pytest.mark.parametrize(
+    ("digests", "voters"),
+    [
+        ([RIGHT, WRONG], None),
+        ([RIGHT, RIGHT, WRONG, WRONG], None),
+        ([RIGHT, WRONG, (7,) * PARTS], None),
+        ([RIGHT, WRONG, WRONG], (1, 2)),
+    ],
+    ids=["two voters", "tie", "all differ", "a learner has no vote"],
+)
+def test_without_a_majority_no_member_stops(digests, voters):
+    members = cluster(len(digests), voters)
+    assert compare(members, digests) == [False] * len(digests)
+    assert members[0].comparison.differences
+    assert members[0].comparison.compared == 0
+
+
+def test_a_member_that_has_not_answered_is_checked_later():
+    members = cluster(3)
+    assert compare(members, [RIGHT, RIGHT, None]) == [False] * 3
+    assert members[0].comparison.compared == 1
+    members[2].comparison.computed(members[2].asked[0], WRONG)
+    exchange(members)
+    assert members[2].failures
+    assert members[0].comparison.differences == 1, "the leader has heard of the difference"
+
+
+def test_digests_of_another_entry_are_ignored():
+    members = cluster(3)
+    exchange(members, 1)
+    members[2].comparison.computed(9, WRONG)
+    assert compare(members, [RIGHT, RIGHT, RIGHT]) == [False] * 3
+
+
+def test_a_busy_leader_names_an_entry_ahead_and_asks_once_per_period():
+    members = cluster(3)
+    leader = members[0]
+    leader.applied = 35
+    leader.comparison.make()
+    assert leader.asked == [35 + 4 * 25]
+    leader.now_ms += 1
+    leader.comparison.make()
+    assert len(leader.asked) == 1
+
+
+def test_a_single_voter_compares_nothing():
+    (alone,) = cluster(1)
+    assert alone.comparison.make() == b""
+    assert alone.asked == []
+
+
+def test_a_new_leadership_begins_anew():
+    members = cluster(3)
+    compare(members, [RIGHT] * 3)
+    leader = members[0]
+    leader.group.lead_term = 2
+    assert leader.comparison.make() == b""
+
+
+def test_a_beacon_is_small_and_other_bytes_are_refused():
+    members = cluster(3)
+    compare(members, [tuple((1 << 32) - 1 - each for each in range(PARTS))] * 3)
+    assert len(members[0].comparison.make()) < BEACON_BYTES_MAX // 2
+    with pytest.raises(MessageMalformed):
+        members[0].comparison.received(2, b"\xff")
+
+
+def test_the_places_are_named():
+    assert places_of([0]) == "sessions, schedules or groups"
+    assert places_of([]) == "unknown parts"
+    assert places_of([0, 3]).endswith(f"modulo {PARTS - 1} is 2")

@@ -1,0 +1,46 @@
+"""Real nodes compare their states, and a node whose state was changed stops."""
+
+import urllib.request
+
+from taskraft_service.process.main import EXIT_BROKEN
+from taskraft_service.storage.rocks import RocksStore
+from tests.service.process.test_scrub_live import fill, sample
+from tools.local_cluster import LocalCluster
+
+SETTINGS = {"TASKRAFT_COMPARE_PERIOD_MS": "1000"}
+MIB = 1 << 20
+
+
+def comparisons(cluster):
+    return sum(sample(node, "taskraft_state_comparisons_total") or 0 for node in cluster.running())
+
+
+def change_a_task(data):
+    """Change the last byte of the first task record; RocksDB's checksums stay right."""
+    (place,) = (each for each in (data / "state").iterdir() if each.name.isdigit())
+    store = RocksStore(place, MIB, MIB)
+    key, value = next(store.scan(b"t", b"u"))
+    store.write([(key, value[:-1] + bytes((value[-1] ^ 1,)))])
+    store.flush()
+    store.close()
+
+
+def test_a_node_with_another_state_stops_and_the_others_go_on(tmp_path):
+    with LocalCluster(3, tmp_path / "c", settings=SETTINGS) as cluster:
+        fill(cluster.leader())
+        before = comparisons(cluster)
+        cluster.wait_until(lambda: comparisons(cluster) > before + 1, "a comparison")
+        assert all(sample(node, "taskraft_state_differences_total") == 0 for node in cluster.nodes)
+        follower = next(node for node in cluster.nodes if node is not cluster.leader())
+        assert follower.stop() == 0
+        change_a_task(follower.folder / "data")
+        follower.start()
+        cluster.wait_until(lambda: not follower.is_running, "the end of the changed node")
+        assert follower.wait() == EXIT_BROKEN
+        said = follower.log.read_text()
+        assert "differs from the state of a majority of the voters" in said
+        assert "in tasks of tubes whose number modulo 15 is" in said
+        leader = cluster.leader()
+        with urllib.request.urlopen(f"http://{leader.http_address}/readyz", timeout=10) as answer:
+            assert answer.status == 200
+        assert sample(leader, "taskraft_state_differences_total") >= 1
