@@ -15,10 +15,10 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 import google_crc32c
+import lz4.block
 
 from taskraft_replication.storage.direct_reader import DirectReader
 from taskraft_service import wire
-from taskraft_service.storage.lz4_block import BlockMalformed, decompress
 
 STEP_BYTES: Final = 128 << 10
 """Bytes of blocks that are read and checked between two yields."""
@@ -77,9 +77,9 @@ def check_table(file: DirectReader) -> Generator[int, None, None]:
     packed = _check_block(file, index, context)
     yield len(packed)
     try:
-        content = yield from _content(packed)
+        content = _content(packed)
         blocks = yield from _index_handles(content)
-    except (BlockMalformed, wire.WireMalformed, IndexError) as error:
+    except (lz4.block.LZ4BlockError, wire.WireMalformed, IndexError) as error:
         raise BlockDamaged(index.offset, "an index", str(error)) from error
     yield from _check_blocks(file, blocks, context)
 
@@ -152,7 +152,7 @@ def _check_blocks(file: DirectReader, blocks: list[_Handle], context: int) -> It
         yield len(raw)
 
 
-def _content(raw: bytes) -> Generator[int, None, bytes]:
+def _content(raw: bytes) -> bytes:
     """Return the content of a block, decompressed."""
     kind = raw[-_TRAILER_BYTES]
     packed = raw[:-_TRAILER_BYTES]
@@ -160,15 +160,9 @@ def _content(raw: bytes) -> Generator[int, None, bytes]:
         return packed
     if kind != _LZ4:
         raise TableUnknown(f"the index has compression type {kind}")
-    _, at = wire.read_varint(packed, 0)
-    steps = decompress(packed, at)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            content: bytes = stop.value
-            return content
-        yield 0
+    size, at = wire.read_varint(packed, 0)
+    content: bytes = lz4.block.decompress(packed[at:], uncompressed_size=size)
+    return content
 
 
 def _handle(raw: bytes) -> _Handle:
