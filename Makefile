@@ -9,7 +9,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo test coverage drill upgrade-drill golden process-tests long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants bench \
-        bench-core load trace report clean check-format check-lint check-types check-imports check-contract \
+        bench-core bench-peers load trace report clean check-format check-lint check-types check-imports check-contract \
         check-release check-stubs check-manifests setup-proto \
         go-parts
 
@@ -94,6 +94,10 @@ bench: setup load ## Measure one and three nodes over gRPC (ARGS="...")
 bench-core: setup ## Measure the queue core, write-behind and the commit path (ARGS="--full")
 	@$(RUN) -m bench.core $(ARGS)
 
+bench-peers: setup ## Compare workers with those of dramatiq and Celery (ARGS="--tasks 2000 --rounds 1")
+	@$(PYTHON) tools/environment.py $(VENV)-peers --only peers
+	@$(RUN) -m bench.peers --python $(VENV)-peers/bin/python $(ARGS)
+
 trace: setup ## Count the Python calls of one put, take and ack in a node (ARGS="--way put" lists them)
 	@$(RUN) -m tools.trace $(ARGS)
 
@@ -140,4 +144,4 @@ go-parts:
 	@if command -v go >/dev/null; then $(MAKE) --no-print-directory load; fi
 
 setup-proto:
-	@$(PYTHON) tools/environment.py $(CODEGEN) --proto
+	@$(PYTHON) tools/environment.py $(CODEGEN) --only proto

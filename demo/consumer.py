@@ -1,4 +1,4 @@
-"""A consumer process: take files, examine them, acknowledge with the findings.
+"""A consumer process: a worker of `taskraft.worker` that examines files.
 
 The process (`python -m demo.consumer`) knows the cluster only through the client. It prints "ready"
 when it starts, works until SIGTERM, and writes one record per delivery.
@@ -8,79 +8,92 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import signal
+import sys
 import time
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
 from demo.delivery_records import ACCEPTED, DeliveryRecord
-from demo.source_files import examine
+from demo.source_files import Findings, examine
 from taskraft import AsyncClient
 from taskraft.errors import TaskraftError
+from taskraft.worker import App, Context, Middleware
 
-if TYPE_CHECKING:
-    from taskraft import AsyncTakenTask, AsyncTube
-
-TASKS_PER_TAKE: Final = 16
-TAKE_WAIT: Final = "500ms"
-SETTLE_TIMEOUT: Final = "30s"
+TUBE: Final = "files"
+THREADS: Final = 16
+TIMEOUT: Final = "30s"
 """Time limit of a settlement; longer than any failover, so that no outcome stays unknown."""
 
 
-class Consumer:
-    """Takes, examines, acknowledges and records tasks until stopped."""
+class DeliveryRecorder(Middleware):
+    """Records each delivery with the server's answer to its settlement."""
 
-    def __init__(self, name: str, tube: AsyncTube, records: TextIO) -> None:
-        self._name: Final = name
-        self._tube: Final = tube
-        self._records: Final = records
-        self._is_stopping = False
+    def __init__(self) -> None:
+        self._consumer = ""
+        self._records: TextIO | None = None
+        self._running: Final[dict[int, tuple[int, Findings]]] = {}
 
-    def stop(self) -> None:
-        """Finish the taken tasks, and take no more."""
-        self._is_stopping = True
+    def start(self, consumer: str, records: TextIO) -> None:
+        """Write the records of this consumer from now on."""
+        self._consumer, self._records = consumer, records
 
-    async def work(self) -> None:
-        """Work until stopped."""
-        while not self._is_stopping:
-            tasks = await self._tube.take_many(TASKS_PER_TAKE, wait=TAKE_WAIT)
-            taken_ns = time.monotonic_ns()
-            # Each acknowledgement is its own call; the client sends them in one message.
-            await asyncio.gather(*(self._process(task, taken_ns) for task in tasks))
+    async def run(self, ctx: Context, call_next: Callable[[], Awaitable[object]]) -> object:
+        """Note when the handler begins, and its findings."""
+        taken_ns = time.monotonic_ns()
+        findings = await call_next()
+        assert isinstance(findings, Findings)
+        self._running[ctx.token] = taken_ns, findings
+        return findings
 
-    async def _process(self, task: AsyncTakenTask, taken_ns: int) -> None:
-        path = task.text()
-        findings = examine(Path(path))
+    async def settle(self, ctx: Context, call_next: Callable[[], Awaitable[None]]) -> None:
+        """Write the record of a handled delivery."""
         settled_ns, answer = time.monotonic_ns(), ACCEPTED
         try:
-            await task.ack(json.dumps(asdict(findings)), timeout=SETTLE_TIMEOUT)
+            await call_next()
         except TaskraftError as refused:
             answer = refused.reason
+            raise
+        finally:
+            if ctx.token in self._running:
+                self._write(ctx, settled_ns, answer)
+
+    def _write(self, ctx: Context, settled_ns: int, answer: str) -> None:
+        taken_ns, findings = self._running.pop(ctx.token)
         record = DeliveryRecord(
-            consumer=self._name,
-            task_id=task.id,
-            token=task.token,
-            path=path,
+            consumer=self._consumer,
+            task_id=ctx.task.id,
+            token=ctx.token,
+            path=ctx.task.json()["path"],
             taken_ns=taken_ns,
             settled_ns=settled_ns,
             answer=answer,
             sha256=findings.sha256,
             lines=findings.lines,
         )
+        assert self._records is not None
         self._records.write(record.to_json())
 
 
-async def consume(arguments: argparse.Namespace) -> None:
-    """Work until SIGTERM."""
-    async with AsyncClient(arguments.target, name=arguments.name) as client:
+recorder = DeliveryRecorder()
+app = App("demo", middleware=[recorder])
+
+
+@app.task(name="examine", tube=TUBE, keep_result=0)
+def examine_file(path: str) -> Findings:
+    """Examine a file; the tube keeps the finished task with the findings."""
+    return examine(Path(path))
+
+
+async def consume(arguments: argparse.Namespace) -> int:
+    """Work until SIGTERM; return the exit status."""
+    async with AsyncClient(arguments.target, name=arguments.name, timeout=TIMEOUT) as client:
         # Line buffering, so that the records of a killed consumer are complete.
         with arguments.records.open("w", buffering=1) as records:
-            consumer = Consumer(arguments.name, client.tube(arguments.tube), records)
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
+            recorder.start(arguments.name, records)
+            app.use(client)
             print("ready", flush=True)
-            await consumer.work()
+            return await app.run(threads=THREADS, grace=TIMEOUT)
 
 
 def main() -> None:
@@ -90,9 +103,8 @@ def main() -> None:
     parser.add_argument(
         "--target", required=True, help="addresses of the nodes, separated by commas"
     )
-    parser.add_argument("--tube", required=True)
     parser.add_argument("--records", required=True, type=Path, help="file for the records")
-    asyncio.run(consume(parser.parse_args()))
+    sys.exit(asyncio.run(consume(parser.parse_args())))
 
 
 if __name__ == "__main__":

@@ -20,9 +20,8 @@ class ConsumerFailed(Exception):
 class ConsumerProcesses:
     """Context manager that runs some consumer processes."""
 
-    def __init__(self, count: int, target: str, tube: str, folder: Path) -> None:
+    def __init__(self, count: int, target: str, folder: Path) -> None:
         self._target: Final = target
-        self._tube: Final = tube
         self._names: Final = [f"c{number}" for number in range(1, count + 1)]
         self._folder: Final = folder
         self._processes: dict[str, subprocess.Popen[str]] = {}
@@ -47,7 +46,7 @@ class ConsumerProcesses:
             raise ConsumerFailed(f"consumers failed: {', '.join(failed)}; see {self._folder}")
 
     def _start(self, name: str) -> None:
-        arguments = ("--name", name, "--target", self._target, "--tube", self._tube)
+        arguments = ("--name", name, "--target", self._target)
         records = ("--records", str(self._folder / f"{name}.jsonl"))
         with (self._folder / f"{name}.log").open("w") as log:
             self._processes[name] = subprocess.Popen(

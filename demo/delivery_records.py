@@ -2,7 +2,7 @@
 
 Each consumer process writes one line per delivery, with times of the monotonic clock, which all
 processes of a machine share. The check does not trust the server: it compares the intervals between
-the response to a take and the sending of the settlement.
+the start of the handler and the sending of the settlement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DeliveryRecord:
     token: int
     path: str
     taken_ns: int
-    """Time at which the response with the task had arrived."""
+    """Time at which the handler began."""
     settled_ns: int
     """Time just before the acknowledgement was sent."""
     answer: str

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from demo import leader_kill
+from demo.consumer import TUBE, app, examine_file
 from demo.consumer_processes import ConsumerProcesses
 from demo.delivery_records import DeliveryRecord, check_records, read_records
 from demo.event_log import EventLog
@@ -22,8 +23,6 @@ from demo.source_files import SourceFile, source_files, standard_library
 from demo.verdict import Verdict
 from taskraft import AsyncClient, Client
 from tools.local_cluster import LocalCluster
-
-TUBE: Final = "files"
 
 PUTS_AT_ONCE: Final = 25
 """Number of concurrent puts; few, so that puts are in flight when the leader is killed."""
@@ -69,16 +68,14 @@ def _work(
     files: Sequence[SourceFile],
 ) -> Verdict:
     total = len(files)
-    consumers = ConsumerProcesses(
-        options.consumers, cluster.target, TUBE, options.folder / "consumers"
-    )
+    consumers = ConsumerProcesses(options.consumers, cluster.target, options.folder / "consumers")
     with (
         ProgressWatcher(cluster, TUBE, event_log) as watcher,
         consumers,
         ThreadPoolExecutor(1, thread_name_prefix="producer") as threads,
     ):
         event_log.print_event(f"{options.consumers} consumer processes take, hash and acknowledge")
-        putting = threads.submit(asyncio.run, put_files(cluster.target, TUBE, files))
+        putting = threads.submit(asyncio.run, put_files(cluster.target, files))
         kill = None
         if options.nodes >= NODES_THAT_SURVIVE_ONE:
             watcher.wait_until(lambda seen: 3 * seen.processed >= total)
@@ -111,19 +108,22 @@ def _work(
     )
 
 
-async def put_files(target: str, tube: str, files: Sequence[SourceFile]) -> Mapping[int, str]:
+async def put_files(target: str, files: Sequence[SourceFile]) -> Mapping[int, str]:
     """Put the files, and return the path of each acknowledged task by its id.
 
     Each put is its own call; the client sends concurrent puts in one message.
     """
     paths: dict[int, str] = {}
     async with AsyncClient(target, name="producer", timeout=PUT_TIMEOUT) as client:
-        handle = client.tube(tube)
+        app.use(client)
         for start in range(0, len(files), PUTS_AT_ONCE):
             part = files[start : start + PUTS_AT_ONCE]
-            puts = (handle.put(str(file.path), priority=file.size_bytes) for file in part)
-            ids = await asyncio.gather(*puts)
-            paths.update(zip(ids, (str(file.path) for file in part), strict=True))
+            puts = (
+                examine_file.options(priority=file.size_bytes).aput(str(file.path)) for file in part
+            )
+            handles = await asyncio.gather(*puts)
+            for file, handle in zip(part, handles, strict=True):
+                paths[handle.id] = str(file.path)
     return paths
 
 

@@ -121,13 +121,15 @@ def main() -> None:
     """Update the environment that is named on the command line."""
     parser = argparse.ArgumentParser(description="Install the locked versions.")
     parser.add_argument("environment", type=Path)
-    parser.add_argument("--proto", action="store_true", help="the code generator's environment")
+    parser.add_argument(
+        "--only", choices=("proto", "peers"), help="the code generator's or the compared workers'"
+    )
     arguments = parser.parse_args()
     arguments.environment.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{arguments.environment}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # concurrent runs of make install one after the other
-        if arguments.proto:
-            install(arguments.environment, "proto")
+        if arguments.only:
+            install(arguments.environment, arguments.only)
         else:
             set_up(arguments.environment)
 

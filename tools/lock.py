@@ -24,6 +24,7 @@ ENVIRONMENTS: Final[dict[str, tuple[str, ...]]] = {
     # Back ends that build the image's wheels.
     "build": ("--group", "build", "--constraint", "constraints/dev.txt"),
     "proto": ("--group", "proto"),
+    "peers": ("--group", "peers"),
 }
 """Arguments of the resolver by file name; the order matters."""
 

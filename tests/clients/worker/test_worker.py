@@ -16,6 +16,7 @@ from taskraft.worker import (
 from taskraft.worker.worker import ExitReason
 from tests.clients.worker import handlers
 from tests.clients.worker.handlers import events, released, running
+from tests.turns import turns_until
 
 WAIT = "30s"
 
@@ -260,6 +261,35 @@ async def test_a_middleware_wraps_puts_and_handlers(app, handler):
     async with running(app):
         assert await (await task.aput(1, 2)).aresult(WAIT) in (4, 0)
     assert events == ['put {"a":1,"b":2}', "ran at 7"]
+
+
+class Answers(Middleware):
+    async def settle(self, ctx: Context, call_next):
+        try:
+            await call_next()
+        except errors.LeaseStale as refused:
+            events.append(refused.reason)
+            raise
+        events.append("accepted")
+
+
+async def release_itself(ctx: Context) -> None:
+    await ctx.task.release("1h")
+
+
+async def test_a_middleware_sees_how_the_server_answers_settlements(app):
+    app.middleware = (Answers(),)
+    add, fail = app.task(handlers.add), app.task(fatal=(LookupError,))(followed)
+    LATER[:] = [add]
+    stale = app.task(release_itself)
+    async with running(app):
+        await add.aput(1)
+        await turns_until(lambda: events == ["accepted"])
+        await fail.aput("broken")
+        await turns_until(lambda: events == ["accepted"] * 2)
+        await stale.aput()
+        await turns_until(lambda: len(events) == 3)
+    assert events == ["accepted", "accepted", "LEASE_STALE"]
 
 
 async def test_the_context_is_found_in_the_thread_of_a_handler(app):

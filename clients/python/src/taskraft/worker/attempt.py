@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -11,11 +12,12 @@ from typing import Any
 from taskraft import Batch, errors
 from taskraft._async_taken_task import AsyncTakenTask
 from taskraft._clock import monotonic
+from taskraft._settlement import Settlement
 from taskraft.worker.child_process import Call, Notice
 from taskraft.worker.context import WorkerContext
 from taskraft.worker.errors import CancelRequested, LeaseLost
 from taskraft.worker.handler_run import HandlerRun, Surroundings, ready_seconds
-from taskraft.worker.middleware import around_run
+from taskraft.worker.middleware import around_run, around_settle
 from taskraft.worker.process_pool import PooledProcess
 from taskraft.worker.settlements import (
     EncodedResult,
@@ -88,13 +90,23 @@ class Attempt(HandlerRun):
             settlement = acknowledgement(self._task, value, keep_ms_min=retain_ms(self._taken))
         except (Exception, SystemExit) as failure:
             if not (isinstance(failure, LeaseLost) or self._taken.is_settled):
-                await self._taken.settle(settlement_of(failure, self._task.fatal))
+                await self._settle(settlement_of(failure, self._task.fatal))
             raise
         if self.context.plans:
             batch = Batch().settle(self._taken, settlement).put(*self.context.plans)
-            await self._around.client.execute(batch)
+            await self._around_settle(partial(self._execute, batch))
         else:
-            await self._taken.settle(settlement)
+            await self._settle(settlement)
+
+    async def _settle(self, settlement: Settlement) -> None:
+        await self._around_settle(partial(self._taken.settle, settlement))
+
+    async def _execute(self, batch: Batch) -> None:
+        await self._around.client.execute(batch)
+
+    async def _around_settle(self, innermost: Callable[[], Awaitable[None]]) -> None:
+        """Settle the task inside the middleware."""
+        await around_settle(self._around.middleware, self.context, innermost)()
 
     async def _cancellable(self) -> object:
         """Call the handler, and interrupt the call if the task is cancelled."""

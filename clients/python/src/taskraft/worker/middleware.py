@@ -1,4 +1,4 @@
-"""Wrap puts and handlers: around-hooks that see arguments, results and exceptions."""
+"""Wrap puts, handlers and settlements: around-hooks that see arguments, results and exceptions."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ class Middleware:
         """Run a handler, sync or async; runs on the event loop of the worker."""
         return await call_next()
 
+    async def settle(self, ctx: Context, call_next: Callable[[], Awaitable[None]]) -> None:
+        """Settle the task of a handler that has ended; not called for batches.
+
+        `call_next` returns when the server has accepted the acknowledgement or the release. It
+        raises the server's refusal, such as `LeaseStale`.
+        """
+        await call_next()
+
 
 def around_put(
     middlewares: Sequence[Middleware],
@@ -57,4 +65,14 @@ def around_run(
     call = innermost
     for middleware in reversed(middlewares):
         call = partial(middleware.run, ctx, call)
+    return call
+
+
+def around_settle(
+    middlewares: Sequence[Middleware], ctx: Context, innermost: Callable[[], Awaitable[None]]
+) -> Callable[[], Awaitable[None]]:
+    """Return a settlement that passes through all middlewares."""
+    call = innermost
+    for middleware in reversed(middlewares):
+        call = partial(middleware.settle, ctx, call)
     return call
