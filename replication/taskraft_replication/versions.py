@@ -1,7 +1,7 @@
 """List the versions of the formats of replication; one enum per format, one line per version.
 
-Release 0.1.0 has the first version of each format that later releases must read. The numbers
-continue those of the development before, of which no release exists.
+Release 0.1.0 has the first version of each format that later releases must read. Some numbers do
+not begin at 1, because earlier formats were never released.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class DirectoryVersion(IntEnum):
     """Versions of the data directory: log segments and small files, in the header of each file.
 
     A release reads a new version at least one release before any release writes it, so that the
-    release before can be started again.
+    previous release can be started again.
     """
 
     V3 = 3

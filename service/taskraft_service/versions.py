@@ -6,8 +6,8 @@ which format a node writes its state, the change feed and snapshots. A node that
 release writes the older formats until the cluster version is raised, so that the older release can
 be started again on its data directory.
 
-Release 0.1.0 has the first version of each format that later releases must read. The numbers
-continue those of the development before, of which no release exists. The formats of the data
+Release 0.1.0 has the first version of each format that later releases must read. Some numbers do
+not begin at 1, because earlier formats were never released. The formats of the data
 directory and of the connections between members are in ``taskraft_replication.versions``.
 
 A new version needs: a line in each enum that changes, a line in ``FORMATS``, the layouts that

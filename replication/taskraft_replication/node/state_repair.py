@@ -1,6 +1,7 @@
 """Give a member whose state is lost the state of a peer, before the member takes part.
 
-The member keeps its identity, because its log and its vote are whole. Until the end of the repair,
+The member keeps its identity, because its log and its vote are undamaged. Until the end of the
+repair,
 it neither votes nor answers peers.
 """
 
@@ -27,7 +28,7 @@ from taskraft_replication.storage.state_rebuild import StateRebuild
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 10.0
-"""Pause after all peers were asked in vain: at first, and at most; it doubles each time."""
+"""First and maximum pause after no peer sent a usable state; the pause doubles each time."""
 
 _log = logging.getLogger(__name__)
 

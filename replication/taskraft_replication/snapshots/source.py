@@ -76,7 +76,7 @@ class SnapshotSource:
     def open_apart(self, then: Callable[[OutgoingSnapshot | None], None]) -> None:
         """Open a snapshot for a member that has lost its state; the Raft core is not involved.
 
-        ``then`` gets None if the log or the membership at the snapshot's index is gone meanwhile.
+        ``then`` gets None if the log or the membership at the snapshot's index no longer exists.
         """
 
         def opened(content: SnapshotReader) -> None:

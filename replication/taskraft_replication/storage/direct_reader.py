@@ -1,7 +1,7 @@
 """Read a file from the disk instead of the page cache.
 
 The page cache can hold correct bytes of a file whose copy on disk is damaged. A direct read also
-leaves the page cache as it is, so a scan of all files evicts nothing.
+does not change the page cache, so a scan of all files evicts no pages.
 """
 
 from __future__ import annotations

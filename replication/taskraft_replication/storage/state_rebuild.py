@@ -1,6 +1,7 @@
-"""Replace the lost state of a member whose log, term and vote are whole.
+"""Replace the lost state of a member whose log, term and vote are undamaged.
 
-Such a member has forgotten no promise, so it keeps its identity. It gets a state from a peer and
+Such a member still has its acknowledged entries and its votes, so it keeps its identity. It gets a
+state from a peer and
 then starts like a member that has restarted with this state: it applies the rest of its log.
 """
 

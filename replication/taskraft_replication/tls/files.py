@@ -145,7 +145,7 @@ class CurrentTls:
         return True
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Return credentials that follow the files; with a CA, clients must present a certificate.
+        """Return credentials that reload changed files; with a CA, clients need a certificate.
 
         Open connections keep their credentials; each new connection uses the current credentials.
         """

@@ -1,7 +1,8 @@
 """Compare the states of the members at the same entry, through their beacons.
 
 The leader names an entry that it has not applied yet, or its last entry if nothing is proposed.
-Each member fixes its state after this entry and computes digests of it in the background. The
+Each member takes a view of its state after this entry and computes digests of the view in the
+background. The
 members send their digests to the leader, and the leader sends the digest of a majority of the
 voters to all members. A member that differs from the majority stops. If no majority agrees, no
 member stops, because nothing shows which state is right.

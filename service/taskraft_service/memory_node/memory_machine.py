@@ -47,10 +47,10 @@ class MemoryDirectory:
         return _NOWHERE
 
     def switch(self) -> None:
-        """Do nothing, because there is one database."""
+        """Do nothing, because there is no other database to select."""
 
     def discard(self, place: Path) -> None:
-        """Do nothing, because there is one database."""
+        """Do nothing, because there is no unused database to delete."""
 
 
 def memory_machine(

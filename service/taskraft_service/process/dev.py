@@ -28,7 +28,7 @@ HTTP_OFFSET: Final = 79
 READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 15.0
 FAILED_STARTS_MAX: Final = 3
-"""Starts of a node in succession, none of which made it ready, after which the cluster stops."""
+"""Maximum consecutive starts of a node that never becomes ready; then the cluster stops."""
 _HOST: Final = "127.0.0.1"
 
 
@@ -168,7 +168,7 @@ def _watch(
     *,
     restarts: bool,
 ) -> int:
-    """Restart nodes whose processes exit; return the exit status when that makes no sense.
+    """Restart nodes whose processes exit; return the exit status when a restart is useless.
 
     A node that exits `FAILED_STARTS_MAX` times without having become ready cannot start. Without
     restarts, the other nodes run on until the last one has exited.

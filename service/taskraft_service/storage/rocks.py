@@ -94,7 +94,7 @@ class StateView:
     """A fixed state of a database, for one thread; writes and ``close`` do not change it.
 
     Args:
-        pairs: an iterator, which keeps the state of its creation.
+        pairs: an iterator, which reads the state as it was when the iterator was created.
         options: options of the iterator; the library releases them too early.
         path: directory of the database, for errors.
     """

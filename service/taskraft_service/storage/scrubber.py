@@ -1,4 +1,4 @@
-"""Read all stored files again in the background, so that damage is found before a call meets it.
+"""Read all stored files again in the background, so that damage is found before a call reads it.
 
 A pass runs on a thread of its own, in steps of about a millisecond. After each step the thread
 pauses, so that it uses at most ``CPU_SHARE_MAX`` of a core and reads at most ``BYTES_PER_SECOND``.
@@ -28,7 +28,7 @@ CPU_SHARE_MAX: Final = 0.015
 """Maximum share of one core; the rest up to two percent is for the pauses themselves."""
 BYTES_PER_SECOND: Final = 32 << 20
 PAUSE_SECONDS_MIN: Final = 0.005
-"""Shorter pauses are added up."""
+"""Minimum pause, in seconds; shorter pauses are added up until they reach it."""
 FIRST_PASS_MS_MAX: Final = 60_000
 """Maximum time between the start of a node and its first pass, if an earlier pass is unknown."""
 PROGRESS_FILE: Final = "scrub"
@@ -52,7 +52,7 @@ class ScrubProgress:
 
 
 class Scrubber:
-    """Checks the data directory periodically; satisfies no promise while it is not started.
+    """Checks the data directory periodically, from `start` to `stop`.
 
     Args:
         data_dir: the data directory; a small file in it keeps the time of the last pass.

@@ -62,7 +62,7 @@ def _is_live(tables: LiveTables, place: Path, name: str) -> bool:
 
 
 def _manifest_finding(place: Path) -> str:
-    """Return what is wrong with the manifest; empty: nothing."""
+    """Return a description of the damage to the manifest; empty: no damage."""
     try:
         check_manifest(place)
     except ManifestDamaged as error:

@@ -70,7 +70,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
                 processes of the application, if you pass a `request_id` to a call. Default: empty;
                 then all clients of the same principal share their request_ids.
             credentials: gRPC credentials, instead of `access`. False: neither TLS nor a token,
-                whatever the environment says.
+                and the environment is ignored.
             **access: certificates and token, see `AccessOptions`; default: TASKRAFT_CA and the
                 related variables.
 

@@ -125,7 +125,7 @@ class AsyncSubscription:
 
     @property
     def reconnects(self) -> int:
-        """Number of streams that ended and were opened again, for example at a new leader."""
+        """Number of reconnected streams, for example after a change of leader."""
         return self._buffer.stream.reconnects
 
     def withhold(self, tasks: int) -> None:

@@ -126,7 +126,7 @@ class LeaseRenewer:
             return self._planned
 
     def request(self) -> task_service_pb2.SettleTasksRequest | None:
-        """Return one touch for all leases that are due, or due within half of their pause."""
+        """Return one touch for all leases due now or within half of their renewal interval."""
         now = self._clock()
         with self._changing:
             self._sent = now
@@ -160,7 +160,7 @@ class LeaseRenewer:
         request: task_service_pb2.SettleTasksRequest,
         response: task_service_pb2.SettleTasksResponse,
     ) -> None:
-        """Schedule the next touches, and update the leases on the event loop."""
+        """Process the response to a touch: schedule the next one, and update the leases."""
         tokens = request.settlements[0].tokens
         self._wait(tokens, self._sent, NEVER)
         over = [

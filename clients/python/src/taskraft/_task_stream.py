@@ -109,7 +109,7 @@ class TaskStream:
         self._unanswered_heartbeats = 0
         self._failures = 0
         self.reconnects = 0
-        """Number of streams that ended and were opened again, for example at a new leader."""
+        """Number of reconnected streams, for example after a change of leader."""
         self._over: errors.TaskraftError | None = None
         self.is_open = False
         """True while a stream to a node is open."""

@@ -1,7 +1,7 @@
 """Decide when the cluster version is raised; the version is part of the replicated state.
 
 The leader plans a raise as soon as all members, voters and learners, speak a higher version. After
-the hold the leader raises the version. Until then, members can return to the release before. The
+the hold the leader raises the version. Until then, members can return to the previous release. The
 plan is replicated, so a change of leader does not restart the hold.
 """
 
@@ -33,7 +33,7 @@ class ClusterVersionState:
 
 @value
 class RaiseRules:
-    """What an operator or the state says about the next raise.
+    """Conditions for the next raise, set by an operator or by the state.
 
     ``version_max`` 0: the version is not pinned. ``is_finalized``: an operator ends the hold.
     ``is_empty``: the cluster has no tubes, so there is nothing to return to.

@@ -205,7 +205,7 @@ class TubeCleanup(dict[int, tuple[QueueTube, int]]):
             self._cleared.append(tube.number)
 
     def go_on(self, number: int, next_id: int) -> None:
-        """Record that the tasks of a tube below an id are removed."""
+        """Record that the tasks of a tube with ids below ``next_id`` are removed."""
         self[number] = (self[number][0], next_id)
 
     def finish(self, number: int) -> None:

@@ -56,11 +56,11 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "feed": LazyCommand("feed", "feed", "Follow the change feed."),
     "worker": LazyCommand("worker", "worker", "Run the tasks of an app."),
     "app": LazyCommand("app", "app", "List, check and apply the declarations of an app."),
-    "apply": LazyCommand("apply", "apply", "Bring the tubes and schedules of a file into force."),
+    "apply": LazyCommand("apply", "apply", "Create or update the tubes and schedules of a file."),
     "export": LazyCommand("transfer", "export", "Write the tasks of a tube as JSON lines."),
     "import": LazyCommand("transfer", "import_", "Put the tasks of an export."),
     "check": LazyCommand("check", "check", "Check the cluster or a tube for monitoring."),
-    "doctor": LazyCommand("doctor", "doctor", "Examine the cluster, and advise."),
+    "doctor": LazyCommand("doctor", "doctor", "Find problems of the cluster, and advise."),
     "support-bundle": LazyCommand(
         "doctor", "support_bundle", "Write the state of the cluster into a file."
     ),

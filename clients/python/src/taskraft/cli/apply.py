@@ -19,10 +19,10 @@ from taskraft.cli.options import cluster_options, connect, examples, output_opti
 @output_option
 @cluster_options
 def apply(*, file: IO[str], dry_run: bool, output: str, target: str | None, timeout: float) -> None:
-    """Bring the tubes and schedules of a YAML file into force.
+    """Create or update the tubes and schedules of a YAML file.
 
-    Tubes and schedules that the file does not name stay. Options that the file does not name stay
-    too. The whole file is checked before the first change.
+    Tubes, schedules and options that the file does not name stay unchanged. The whole file is
+    checked before the first change.
     """
     from taskraft.cli.declarations import DeclarationFile, DeclarationPlan, print_change
     from taskraft.cli.output import write_values

@@ -95,7 +95,7 @@ class DeclarationPlan:
         ]
 
     def apply(self) -> None:
-        """Create and change what differs; tubes come before schedules."""
+        """Create and update the tubes that differ, then the schedules that differ."""
         for change in self.changes:
             if change.action == "unchanged":
                 continue

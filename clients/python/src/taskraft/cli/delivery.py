@@ -24,7 +24,7 @@ class Cause(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A task and all that decides about its delivery."""
+    """A task, and the state of the cluster that decides about its delivery."""
 
     task: Task
     tube: TubeInfo

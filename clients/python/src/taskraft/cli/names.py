@@ -29,7 +29,7 @@ class NameType(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the names that begin with the incomplete word; none if the cluster is away."""
+        """Return the names that begin with the incomplete word; none if the call fails."""
         from click.shell_completion import CompletionItem
 
         from taskraft.errors import TaskraftError

@@ -50,7 +50,7 @@ def explain(*, tube: str, task_id: int, output: str, target: str | None, timeout
 
 
 def _delivery(client: Client, tube: str, task_id: int) -> Delivery:
-    """Read all that decides about the delivery of a task."""
+    """Read the state that decides about the delivery of a task."""
     from taskraft import errors
     from taskraft.cli.delivery import Delivery
 

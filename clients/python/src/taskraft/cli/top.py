@@ -22,7 +22,7 @@ SORTS = ("name", "ready", "taken", "buried", "put", "ack", "age")
 
 
 class TubeRow(NamedTuple):
-    """One tube: counts, and rates per second since the refresh before."""
+    """One tube: counts, and rates per second since the previous refresh."""
 
     name: str
     ready: int
@@ -86,7 +86,7 @@ def top(
 
 
 def rows_of(before: Statistics | None, now: Statistics, sort: str) -> list[TubeRow]:
-    """Return one row per tube; rates are 0 without an earlier answer."""
+    """Return one row per tube; rates are 0 at the first refresh."""
     earlier = {each.tube: each for each in before.tubes} if before else {}
     seconds = max(now.now_ms - before.now_ms, 1) / 1_000 if before else 1.0
 

@@ -34,8 +34,8 @@ def lifespan(
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """Return a lifespan that connects an app when the server starts, and closes it at the end.
 
-    The start creates the missing tubes of the app. An application with a lifespan of its own enters
-    this one in it: `async with lifespan(app)(api): ...`.
+    The start creates the missing tubes of the app. An application with its own lifespan enters this
+    lifespan inside it: `async with lifespan(app)(api): ...`.
 
     Args:
         app: the app whose tasks the endpoints put.

@@ -1,4 +1,4 @@
-"""What the kit needs of a cluster: in the memory of the test, or a real node."""
+"""Define the cluster that a kit uses: one in the memory of the test, or a real node."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Killable(Protocol):
 class Backend(Protocol):
     """The cluster of a kit.
 
-    A method raises `NotInReal` if only a cluster in memory can do the thing.
+    A method raises `NotInReal` if only a cluster in memory supports the operation.
     """
 
     @property
@@ -86,7 +86,7 @@ class Backend(Protocol):
         ...
 
     async def next_due(self, end: float) -> float | None:
-        """Return when the next thing happens; None: nothing happens before `end`."""
+        """Return the time of the next event; None: there is no event before `end`."""
         ...
 
     async def keep_house(self) -> None:

@@ -82,7 +82,7 @@ class _Recorder(grpc.aio.UnaryUnaryClientInterceptor):
 
 
 class RealNetwork(Network):
-    """Connections to a real node that can be ended without the goodbyes of a client."""
+    """Connections to a real node that can be cut without an orderly close by the client."""
 
     def __init__(self, time: RealTime, target: str, sent: SentTasks) -> None:
         self._time = time
@@ -168,7 +168,7 @@ class RealBackend:
         self._using.__enter__()
 
     async def close(self) -> None:
-        """End the clients; the node goes on."""
+        """Close the clients; the node keeps running."""
         self._using.__exit__(None, None, None)
         for network in self._networks:
             network.kill()

@@ -39,7 +39,7 @@ class Attempt(HandlerRun):
     def __init__(
         self, task: TaskFunction[..., Any], taken: AsyncTakenTask, surroundings: Surroundings
     ) -> None:
-        """Prepare an attempt; `run` makes it."""
+        """Prepare an attempt; `run` executes the handler."""
         limit = task.time_limit
         deadline = None if limit is None else monotonic() + limit
         super().__init__(task, WorkerContext(taken, surroundings.client, deadline), surroundings)

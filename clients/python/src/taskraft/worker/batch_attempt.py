@@ -34,7 +34,7 @@ class BatchAttempt(HandlerRun):
         batch: Sequence[AsyncTakenTask],
         surroundings: Surroundings,
     ) -> None:
-        """Prepare an attempt; `run` makes it."""
+        """Prepare an attempt; `run` executes the handler."""
         deadline = None if task.time_limit is None else monotonic() + task.time_limit
         super().__init__(task, BatchContext(batch, surroundings.client, deadline), surroundings)
         self._subscription = subscription

@@ -1,8 +1,8 @@
 """Store calls in a table of the application's database, in the transaction of its other changes.
 
-A put after the commit is lost if the process dies between both, and a put before it remains if the
-transaction is rolled back. A call in the outbox is put exactly if the transaction is committed, by
-an `OutboxRelay`. See docs/integrations.md.
+A put after the commit is lost if the process dies between the commit and the put. A put before the
+commit remains if the transaction is rolled back. An `OutboxRelay` puts a call of the outbox if and
+only if the transaction is committed. See docs/integrations.md.
 """
 
 from __future__ import annotations

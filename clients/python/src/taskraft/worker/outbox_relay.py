@@ -37,7 +37,7 @@ class OutboxRelay:
     Each message has a request id that is stored before the message is sent. A relay that was killed
     sends the same message with the same id, so its tasks are put once. This holds while the
     cluster remembers the id: 10 minutes at least. Give tasks a unique key if a relay may be down
-    for longer. Several relays may run at once; the order then does not hold.
+    for longer. Several relays may run at once, but then rows are not put in order.
     """
 
     def __init__(self, outbox: Outbox, app: App, transaction: Transaction) -> None:
@@ -49,7 +49,7 @@ class OutboxRelay:
     def run(
         self, stopping: threading.Event | None = None, *, interval: Duration = INTERVAL_DEFAULT
     ) -> None:
-        """Put rows until an event is set; an outage of the cluster is logged and waited for.
+        """Put rows until an event is set; log an outage and wait for its end.
 
         Args:
             stopping: ends the relay after the current message; None: the relay never ends.

@@ -168,7 +168,7 @@ class Worker:
     async def run(self) -> ExitReason:
         """Run until a signal, the end of the lifetime, or until half of the threads are stuck.
 
-        A worker that was asked to end before does not connect to the cluster.
+        A worker that was stopped before its run does not connect to the cluster.
 
         Raises:
             TaskraftError: the cluster was not reachable at the start, or a subscription failed.
