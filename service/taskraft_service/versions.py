@@ -51,6 +51,21 @@ class SnapshotVersion(IntEnum):
     """Release 0.1.0: names and sizes of the database's files, then their contents."""
 
 
+class SnapshotFileVersion(IntEnum):
+    """Versions of the frame of a snapshot file: header and digest; the first line of the file.
+
+    The command line writes the frame, so the cluster version does not decide the format.
+    """
+
+    V1 = 1
+    """Release 0.1.0: header as JSON, content of a snapshot, SHA-256."""
+
+
+def known_formats(versions: type[IntEnum]) -> str:
+    """Return the formats that this release reads, for an operator."""
+    return f"format {', '.join(str(int(version)) for version in sorted(versions))}"
+
+
 @dataclass(frozen=True, slots=True)
 class Formats:
     """The formats that a node writes while one cluster version is in force."""

@@ -28,6 +28,7 @@ from taskraft_service.queue.store.keys import FEED, prefix_stop
 from taskraft_service.storage.memory import MemoryStore
 from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.snapshot import RocksSnapshot, build
+from taskraft_service.versions import FORMATS, HIGHEST
 from tests.service.command_codecs.test_commands import CASES
 
 EXAMPLES = (
@@ -171,7 +172,7 @@ def snapshot_content(folder):
     written.flush()
     written.freeze(folder / "frozen")
     written.close()
-    snapshot = RocksSnapshot(LogIndex(len(EXAMPLES)), folder / "frozen")
+    snapshot = RocksSnapshot(LogIndex(len(EXAMPLES)), folder / "frozen", FORMATS[HIGHEST].snapshot)
     raw = snapshot.read(0, snapshot.content_bytes)
     content = b64encode(zlib.compress(raw, 9)).decode()
     return json.dumps({"content": content, "meaning": meaning(filled_store())}, indent=1)

@@ -37,7 +37,7 @@ from taskraft_service.machine.open_database import OpenDatabase
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory, StateForeign
 from taskraft_service.storage.rocks import RocksStore, StateDamaged
-from taskraft_service.storage.snapshot import SnapshotDamaged, build
+from taskraft_service.storage.snapshot import SnapshotDamaged, SnapshotForeign, build
 
 STATE_DIRECTORY: Final = "state"
 FIRST_MEMBER: Final = MemberId(1)
@@ -198,7 +198,7 @@ def _opened(place: Path, reader: SnapshotFileReader) -> Iterator[OpenDatabase]:
         build(place, reader.content())
         store = RocksStore(place, CACHE_BYTES, CACHE_BYTES)
         database = OpenDatabase(place, store, Limits(), installed_drivers())
-    except (SnapshotDamaged, StateDamaged, StateForeign) as error:
+    except (SnapshotDamaged, SnapshotForeign, StateDamaged, StateForeign) as error:
         raise SnapshotFileInvalid(str(error)) from error
     try:
         found = database.queue.applied_index

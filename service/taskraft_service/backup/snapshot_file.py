@@ -10,13 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NoReturn
 
 from taskraft.v1 import cluster_service_pb2 as pb
+from taskraft_service.versions import SnapshotFileVersion, known_formats
 
-MAGIC: Final = b"taskraft snapshot file 1\n"
+_NAME: Final = b"taskraft snapshot file "
+MAGIC: Final = _NAME + b"%d\n" % SnapshotFileVersion.V1
+FORMAT_DIGITS_MAX: Final = 5
 HEADER_BYTES_MAX: Final = 4096
 DIGEST_BYTES: Final = 32
 PIECE_BYTES: Final = 1 << 20
@@ -135,14 +139,9 @@ def read_header(file: BinaryIO) -> SnapshotInfo:
     Raises:
         SnapshotFileInvalid: the file has no valid header.
     """
-    magic = file.read(len(MAGIC))
+    magic = file.readline(len(MAGIC) + FORMAT_DIGITS_MAX)
     if magic != MAGIC:
-        newer = magic.startswith(MAGIC.rstrip(b"1\n"))
-        raise SnapshotFileInvalid(
-            "the file was written by a newer version of taskraft"
-            if newer
-            else "the file is not a taskraft snapshot"
-        )
+        _refuse_format(magic)
     line = file.readline(HEADER_BYTES_MAX)
     try:
         values = json.loads(line)
@@ -154,6 +153,18 @@ def read_header(file: BinaryIO) -> SnapshotInfo:
     if not is_valid or info.encode() != magic + line or info.content_bytes < 0:
         raise SnapshotFileInvalid("the header is damaged")
     return info
+
+
+def _refuse_format(line: bytes) -> NoReturn:
+    """Refuse a file whose first line is not that of the only format."""
+    found = re.fullmatch(rb"([1-9][0-9]*)\n", line.removeprefix(_NAME))
+    if not line.startswith(_NAME) or found is None:
+        raise SnapshotFileInvalid("the file is not a taskraft snapshot")
+    raise SnapshotFileInvalid(
+        f"the snapshot file has format {int(found[1])}, and this release reads "
+        f"{known_formats(SnapshotFileVersion)}; use the release that wrote it, "
+        f"see docs/upgrading.md"
+    )
 
 
 def make_durable(file: BinaryIO) -> None:

@@ -22,8 +22,8 @@ from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import SetClusterVersion
 from taskraft_service.queue.operations.registry import Command
-from taskraft_service.queue.persistence.state_records import stored_index
-from taskraft_service.storage.directory import DatabaseDirectory
+from taskraft_service.queue.persistence.state_records import stored_formats, stored_index
+from taskraft_service.storage.directory import DatabaseDirectory, StateForeign
 from taskraft_service.storage.rocks import RocksStore, StateDamaged
 from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build
 from taskraft_service.versions import HIGHEST, ClusterVersionUnknown, check_version
@@ -329,19 +329,21 @@ class QueueMachine:
         place = self._directory.outgoing()
         with self._flushing:
             self._state.store.freeze(place)
-        # A batch may have been written just before the copy, so read the index from the copy.
+        # A batch may have been written just before the copy, so read index and version from the
+        # copy.
         frozen = RocksStore(place, FROZEN_CACHE_BYTES, FROZEN_CACHE_BYTES, read_only=True)
         try:
-            index = stored_index(frozen)
+            index, formats = stored_index(frozen), stored_formats(frozen)
         finally:
             frozen.close()
-        return RocksSnapshot(LogIndex(index), place)
+        return RocksSnapshot(LogIndex(index), place, formats.snapshot)
 
     def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedQueue:
         """Build the state of a snapshot beside the current one; on a worker thread.
 
         Raises:
             SnapshotDamaged: the snapshot is corrupt, or no state can be opened from it.
+            FormatUnknown: this release does not read the snapshot or its state; the node must stop.
         """
         place = self._directory.fresh()
         try:
@@ -349,6 +351,9 @@ class QueueMachine:
         except StateDamaged as error:
             shutil.rmtree(place)
             raise SnapshotDamaged(f"the received state cannot be opened: {error}") from error
+        except StateForeign as error:
+            shutil.rmtree(place)
+            raise FormatUnknown(f"the received state cannot be opened: {error}") from error
         except BaseException:
             # Delete the partial copy, because it may occupy the last free disk space.
             shutil.rmtree(place, ignore_errors=True)

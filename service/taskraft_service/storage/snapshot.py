@@ -1,7 +1,8 @@
 """Transfer a whole state as one sequence of bytes: the files of a frozen database.
 
-Format: magic, number of files, name and size of each file, then the contents of the files in that
-order. Numbers are varints. The transport adds its own checksums, and RocksDB has one in each block.
+Format 2: a line with the number of the format, number of files, name and size of each file, then
+the contents of the files in that order. Numbers are varints. Every format begins with the line. The
+transport adds its own checksums, and RocksDB has one in each block.
 
 The files are sent unchanged, so neither side has work per task. On the sender, such work would slow
 down the leader.
@@ -18,12 +19,14 @@ from pathlib import Path
 from typing import Final
 
 from taskraft_replication.core.types import LogIndex
-from taskraft_replication.errors import SnapshotBroken
+from taskraft_replication.errors import FormatUnknown, SnapshotBroken
 from taskraft_replication.storage.filesystem import sync_directory
 from taskraft_service import wire
-from taskraft_service.versions import SnapshotVersion
+from taskraft_service.versions import SnapshotVersion, known_formats
 
-MAGIC: Final = b"taskraft state %d\n" % SnapshotVersion.V2
+MAGIC: Final = b"taskraft state "
+"""Start of every snapshot; the number of the format and a line feed follow."""
+FORMAT_DIGITS_MAX: Final = 5
 NAME_BYTES_MAX: Final = 64
 FILES_MAX: Final = 100_000
 """Maximum number of files; a database of several terabytes has far fewer."""
@@ -38,6 +41,17 @@ class SnapshotDamaged(SnapshotBroken):
     """The content is not a snapshot or is cut off; none of it may be used."""
 
 
+class SnapshotForeign(FormatUnknown):
+    """The snapshot has a format that this release does not read; nothing was changed."""
+
+    def __init__(self, found: int) -> None:
+        super().__init__(
+            f"the snapshot has format {found}, and this release reads "
+            f"{known_formats(SnapshotVersion)}; use the release that wrote it, "
+            f"see docs/upgrading.md"
+        )
+
+
 class SnapshotUnsupported(Exception):
     """The state is not in files, so it cannot be frozen; the text says where the state is."""
 
@@ -48,14 +62,15 @@ class RocksSnapshot:
     Args:
         index: index of the last entry whose effects it contains.
         place: directory of the frozen database, owned by this object.
+        version: the format to write.
     """
 
-    def __init__(self, index: LogIndex, place: Path) -> None:
+    def __init__(self, index: LogIndex, place: Path, version: SnapshotVersion) -> None:
         self.index = index
         self._place = place
         names = sorted(path.name for path in place.iterdir() if _NAME.fullmatch(path.name))
         sizes = [(place / name).stat().st_size for name in names]
-        head = bytearray(MAGIC + wire.varint(len(names)))
+        head = bytearray(MAGIC + b"%d\n" % version + wire.varint(len(names)))
         for name, size in zip(names, sizes, strict=True):
             head += wire.varint(len(name)) + name.encode() + wire.varint(size)
         self._head = bytes(head)
@@ -155,15 +170,35 @@ class _Stream:
             raise SnapshotDamaged("the snapshot has data after its end")
 
 
+def _check_format(stream: _Stream) -> None:
+    """Read the first line, which names the format.
+
+    Raises:
+        SnapshotForeign: this release does not read the format.
+        SnapshotDamaged: the line is not that of a snapshot.
+    """
+    if stream.take(len(MAGIC)) != MAGIC:
+        raise SnapshotDamaged("the content is not a snapshot of taskraft")
+    digits = b""
+    while (byte := stream.take(1)) != b"\n":
+        digits += byte
+        if not byte.isdigit() or len(digits) > FORMAT_DIGITS_MAX:
+            raise SnapshotDamaged("the first line of the snapshot is damaged")
+    if not digits or digits.startswith(b"0"):
+        raise SnapshotDamaged("the first line of the snapshot is damaged")
+    if int(digits) not in set(SnapshotVersion):
+        raise SnapshotForeign(int(digits))
+
+
 def build(place: Path, chunks: Iterable[bytes]) -> None:
     """Create a database directory from a snapshot, durably.
 
     Raises:
+        SnapshotForeign: this release does not read the format; there is no directory.
         SnapshotDamaged: the snapshot is corrupt; the directory is then incomplete.
     """
     stream = _Stream(chunks)
-    if stream.take(len(MAGIC)) != MAGIC:
-        raise SnapshotDamaged("not a snapshot of this version of taskraft")
+    _check_format(stream)
     files: dict[str, int] = {}
     count = stream.number(FILES_MAX)
     for _ in range(count):

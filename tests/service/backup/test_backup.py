@@ -176,6 +176,33 @@ async def test_a_damaged_file_changes_nothing(source, tmp_path, damage):
     assert not contents(config.data_dir)
 
 
+@pytest.mark.parametrize(
+    ("line", "refusal"),
+    [
+        (b"taskraft state 3\n", "the snapshot has format 3, and this release reads format 2"),
+        (b"taskraft state 1\n", "the snapshot has format 1, and this release reads format 2"),
+        (
+            b"taskraft snapshot file 2\n",
+            "the snapshot file has format 2, and this release reads format 1",
+        ),
+    ],
+)
+async def test_a_file_of_another_format_changes_nothing(source, tmp_path, line, refusal):
+    await create(source)
+    file = await saved(source, tmp_path / "f.snapshot")
+    own, count = re.subn(line[:-2] + rb"\d\n", line, file.read_bytes(), count=1)
+    assert count == 1
+    file.write_bytes(own)
+    config, variables = restored_in(tmp_path / "new")
+    config.data_dir.mkdir(parents=True)
+    for word in ("restore", "verify", "inspect"):
+        result = await snapshot(word, file, **variables)
+        assert result.exit_code == 1
+        (shown,) = result.output.strip().splitlines()
+        assert refusal in shown
+    assert not contents(config.data_dir)
+
+
 async def test_a_restore_needs_an_empty_directory_and_another_cluster_id(source, tmp_path):
     await create(source)
     file = await saved(source, tmp_path / "f.snapshot")

@@ -58,10 +58,18 @@ def test_data_after_the_end_is_found():
         content_of(whole() + b"x")
 
 
-def test_the_format_of_a_newer_version_is_named():
-    newer = whole().replace(MAGIC, b"taskraft snapshot file 2\n")
-    with pytest.raises(SnapshotFileInvalid, match="newer version"):
+@pytest.mark.parametrize("number", [2, 10, 99_999])
+def test_the_format_of_a_newer_version_is_named(number):
+    newer = whole().replace(MAGIC, b"taskraft snapshot file %d\n" % number)
+    with pytest.raises(SnapshotFileInvalid) as refused:
         read_header(io.BytesIO(newer))
+    assert str(refused.value) == (
+        f"the snapshot file has format {number}, and this release reads format 1; "
+        f"use the release that wrote it, see docs/upgrading.md"
+    )
+
+
+def test_another_file_is_no_snapshot():
     with pytest.raises(SnapshotFileInvalid, match="not a taskraft snapshot"):
         read_header(io.BytesIO(b"PK\x03\x04"))
 

@@ -3,13 +3,16 @@
 import itertools
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
+from taskraft_replication.errors import FormatUnknown
 from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import versions
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.sessions import STARTUP
 from taskraft_service.command_codecs.settle import SETTLE
@@ -19,12 +22,17 @@ from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.machine import state_machine
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
+from taskraft_service.queue.feed import chunk, feed_partition
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.sessions import KeepSessions
+from taskraft_service.queue.persistence import state_records
+from taskraft_service.queue.state import cluster_version
 from taskraft_service.queue.store.idempotency import RequestKey
+from taskraft_service.queue.store.keys import META
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import RocksStore
-from taskraft_service.storage.snapshot import SnapshotDamaged
+from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotDamaged
+from taskraft_service.versions import SnapshotVersion
 from taskraft_service.wire import WireMalformed
 
 MIB = 1 << 20
@@ -346,6 +354,81 @@ def test_a_damaged_snapshot_changes_nothing(tmp_path, machine):
     assert machine.applied_index == 6
     snapshot.close()
     other.abandon()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refusal"),
+    [
+        (b"taskraft state 2\n", b"taskraft state 3\n", "has format 3, .* reads format 2"),
+        (b"taskraft state 2\n", b"taskraft state 1\n", "has format 1, .* reads format 2"),
+    ],
+)
+def test_a_snapshot_of_another_format_changes_nothing(tmp_path, machine, old, new, refusal):
+    machine.apply(story())
+    before = machine.queue.digest()
+    other = machine_in(tmp_path / "other")
+    other.apply(story()[:3])
+    other.collect()
+    snapshot = other.open_snapshot()
+    whole = content_of(snapshot)
+    assert old in whole
+    with pytest.raises(FormatUnknown, match=refusal):
+        machine.stage_snapshot(LogIndex(3), [whole.replace(old, new)])
+    assert len(list(machine._directory._path.glob("0*"))) == 1, "no file of the snapshot is left"
+    assert (machine.queue.digest(), machine.applied_index) == (before, 6)
+    snapshot.close()
+    other.abandon()
+
+
+def test_a_snapshot_of_a_newer_cluster_version_names_the_version(tmp_path, machine):
+    other = machine_in(tmp_path / "other")
+    other.apply(story()[:3])
+    other.collect()
+    meta = other._state.store.get(META)
+    snapshot = other.open_snapshot()
+    other._state.store.write([(META, bytes((19, 0, 2)) + meta[3:])])
+    place = other._directory.outgoing()
+    other._state.store.freeze(place)
+    newer = RocksSnapshot(LogIndex(3), place, SnapshotVersion.V2)
+    with pytest.raises(FormatUnknown, match="run a release that speaks cluster version 2"):
+        machine.stage_snapshot(LogIndex(3), [content_of(newer)])
+    assert len(list(machine._directory._path.glob("0*"))) == 1, "no file of the snapshot is left"
+    newer.close()
+    snapshot.close()
+    other.abandon()
+
+
+def test_snapshots_and_the_feed_follow_the_cluster_version(tmp_path, monkeypatch):
+    """A later build has later formats; before the raise, it writes the formats before."""
+    later_feed, later_snapshot = 3, 3
+    own = versions.FORMATS[versions.LOWEST]
+    later = versions.Formats(own.state, later_feed, later_snapshot)
+    formats = {versions.LOWEST: own, 2: later}
+    monkeypatch.setattr(cluster_version, "FORMATS", formats)
+    monkeypatch.setattr(state_records, "FORMATS", formats)
+    monkeypatch.setattr(state_records, "check_version", lambda version: version)
+
+    def encode_later(fields, bytes_before):
+        written.append(len(fields))
+        return chunk.encode(fields, bytes_before)
+
+    written = []
+    monkeypatch.setattr(
+        feed_partition, "ENCODERS", {own.feed: chunk.encode, later_feed: encode_later}
+    )
+    machine = machine_in(tmp_path)
+    machine.apply(story())
+    machine.collect()
+    with closing(machine.open_snapshot()) as before:
+        assert content_of(before).startswith(b"taskraft state 2\n")
+    assert not written, "the feed was written in the later form before the raise"
+    machine.queue._state.cluster = cluster_version.ClusterVersionState(2)
+    machine.apply([each for each in story(7)[2:] if each.kind is EntryKind.NORMAL])
+    machine.collect()
+    assert written, "the feed was written in the earlier form after the raise"
+    with closing(machine.open_snapshot()) as after:
+        assert content_of(after).startswith(b"taskraft state 3\n")
+    machine.abandon()
 
 
 def test_replicas_that_collect_at_different_times_agree(tmp_path):

@@ -10,9 +10,17 @@ from taskraft_replication.errors import SnapshotBroken
 from taskraft_service import wire
 from taskraft_service.storage import snapshot as snapshot_module
 from taskraft_service.storage.rocks import RocksStore
-from taskraft_service.storage.snapshot import MAGIC, RocksSnapshot, SnapshotDamaged, build
+from taskraft_service.storage.snapshot import (
+    RocksSnapshot,
+    SnapshotDamaged,
+    SnapshotForeign,
+    build,
+)
+from taskraft_service.versions import SnapshotVersion
 
 MIB = 1 << 20
+V2 = SnapshotVersion.V2
+FIRST_LINE = b"taskraft state 2\n"
 
 
 def everything(place):
@@ -28,7 +36,7 @@ def content_of(snapshot, size=MIB):
 
 
 def archive(*files):
-    head = MAGIC + wire.varint(len(files))
+    head = FIRST_LINE + wire.varint(len(files))
     for name, content in files:
         head += wire.varint(len(name)) + name.encode() + wire.varint(len(content))
     return head + b"".join(content for _, content in files)
@@ -44,7 +52,7 @@ def test_a_snapshot_builds_an_equal_store(tmp_path_factory, pairs, size):
     store = RocksStore(place / "a", MIB, MIB)
     store.write(list(pairs.items()))
     store.freeze(place / "frozen")
-    snapshot = RocksSnapshot(7, place / "frozen")
+    snapshot = RocksSnapshot(7, place / "frozen", V2)
     store.write([(b"later", b"x")])
     content = content_of(snapshot)
     assert content == content_of(snapshot, size), (
@@ -61,7 +69,7 @@ def test_a_snapshot_is_read_from_any_offset(tmp_path):
     store = RocksStore(tmp_path / "a", MIB, MIB)
     store.write([(b"%05d" % number, b"x%d" % number) for number in range(10_000)])
     store.freeze(tmp_path / "frozen")
-    snapshot = RocksSnapshot(1, tmp_path / "frozen")
+    snapshot = RocksSnapshot(1, tmp_path / "frozen", V2)
     whole = content_of(snapshot)
     for offset in range(0, len(whole), 997):
         assert snapshot.read(offset, 1500) == whole[offset : offset + 1500]
@@ -102,19 +110,38 @@ def test_a_repeated_file_is_refused(tmp_path):
 @pytest.mark.parametrize("number", [b"\xff" * 20, wire.varint(100_001)])
 def test_impossible_numbers_are_refused(tmp_path, number):
     with pytest.raises(SnapshotDamaged):
-        build(tmp_path / "db", [MAGIC + number])
+        build(tmp_path / "db", [FIRST_LINE + number])
 
 
-def test_another_format_is_refused(tmp_path):
+def test_other_content_is_refused(tmp_path):
     with pytest.raises(SnapshotDamaged, match="not a snapshot"):
         build(tmp_path / "db", [b"something else entirely"])
+
+
+@pytest.mark.parametrize("number", [1, 3, 10, 99_999])
+def test_another_format_is_named_with_the_formats_that_are_read(tmp_path, number):
+    content = archive(*FILES).replace(FIRST_LINE, b"taskraft state %d\n" % number)
+    with pytest.raises(SnapshotForeign) as refused:
+        build(tmp_path / "db", [content])
+    assert str(refused.value) == (
+        f"the snapshot has format {number}, and this release reads format 2; "
+        f"use the release that wrote it, see docs/upgrading.md"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("word", [b"", b"02", b"0", b"x", b"-2", b"2 ", b"123456"])
+def test_a_first_line_without_a_number_is_damage(tmp_path, word):
+    content = archive(*FILES).replace(FIRST_LINE, b"taskraft state %s\n" % word)
+    with pytest.raises(SnapshotDamaged, match="first line"):
+        build(tmp_path / "db", [content])
 
 
 def test_a_state_with_too_many_files_for_a_snapshot_is_not_sent(tmp_path, monkeypatch):
     store = RocksStore(tmp_path / "a", MIB, MIB)
     store.write([(b"a", b"x")])
     store.freeze(tmp_path / "frozen")
-    kept = RocksSnapshot(1, tmp_path / "frozen")
+    kept = RocksSnapshot(1, tmp_path / "frozen", V2)
     monkeypatch.setattr(snapshot_module, "FILES_MAX", len(list((tmp_path / "frozen").iterdir())))
     assert content_of(kept)
     monkeypatch.setattr(snapshot_module, "FILES_MAX", 1)

@@ -19,6 +19,7 @@ from taskraft_service.queue.feed.feed_partition import FeedPartition, PartitionV
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import chunk_key, partition_stop
 from taskraft_service.queue.store.store import RangeDeletion, Store, Write
+from taskraft_service.versions import FeedVersion
 
 
 class EntryStamp:
@@ -207,10 +208,10 @@ class ChangeFeed:
             part.measure(self._store)
         return removed
 
-    def collect(self, writes: list[Write]) -> None:
-        """Append the new events to ``writes`` as chunks, and drop their rows."""
+    def collect(self, writes: list[Write], version: FeedVersion) -> None:
+        """Append the new events to ``writes`` as chunks of a version, and drop their rows."""
         for part in self.partitions:
-            part.collect(writes, self._rows_max)
+            part.collect(writes, self._rows_max, version)
         writes.extend(self._trimmed)
         self._trimmed.clear()
 

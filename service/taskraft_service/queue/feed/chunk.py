@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -177,7 +177,7 @@ def _pack_texts(column: Sequence[str], places: dict[str, int]) -> bytes:
 
 
 def encode(fields: Sequence[int | str], bytes_before: int = 0) -> bytes:
-    """Return events in the stored form; ``fields`` has the fields of all events in a row."""
+    """Return events in stored form 2; ``fields`` has the fields of all events in a row."""
     tubes: dict[str, int] = {}
     texts: dict[str, int] = {"": 0}
     parts: list[bytes] = []
@@ -195,6 +195,13 @@ def encode(fields: Sequence[int | str], bytes_before: int = 0) -> bytes:
         _FORMAT, len(fields) // FIELDS, first_ms, last_ms, bytes_before, len(tubes), len(texts)
     )
     return b"".join((header, names, *parts))
+
+
+ENCODERS: Final[Mapping[FeedVersion, Callable[[Sequence[int | str], int], bytes]]] = {
+    FeedVersion.V2: encode,
+}
+"""Returns events, and the bytes before them, in each stored form; a node writes the form of the
+cluster version."""
 
 
 def _framed(text: str) -> bytes:

@@ -7,6 +7,7 @@ from typing import Final
 
 from taskraft_service.queue.feed.chunk import (
     AT_MS_COLUMN,
+    ENCODERS,
     FIELDS,
     ChangeChunk,
     cut,
@@ -18,6 +19,7 @@ from taskraft_service.queue.store.fields import Number
 from taskraft_service.queue.store.keys import chunk_key, partition_stop
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.values import value
+from taskraft_service.versions import FeedVersion
 
 PARTITION_NUMBERS: Final[FieldTable[dict[str, int]]] = FieldTable(
     dict,
@@ -114,7 +116,7 @@ class FeedPartition:
             yield ChangeChunk(number, at, at + last - first, last - first, columns)
             at += last - first
 
-    def collect(self, writes: list[Write], rows_max: int) -> None:
+    def collect(self, writes: list[Write], rows_max: int, version: FeedVersion) -> None:
         """Append the new events to ``writes`` as chunks of at most ``rows_max``; drop the rows."""
         fresh = self.fresh
         if not fresh:
@@ -122,7 +124,7 @@ class FeedPartition:
         fields_max = rows_max * FIELDS
         for first in range(0, len(fresh), fields_max):
             piece = fresh[first : first + fields_max]
-            frame = encode(piece, self.bytes_written)
+            frame = ENCODERS[version](piece, self.bytes_written)
             header = read_header(frame)
             self.oldest_ms = self.oldest_ms or header.first_ms
             self.high_ms = header.last_ms

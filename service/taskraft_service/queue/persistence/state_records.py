@@ -52,7 +52,7 @@ from taskraft_service.queue.store.indexes import Timers, write_timer
 from taskraft_service.queue.store.keys import LEASE, META, TUBE, prefix_stop, tube_key
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.transitions.endings import note_surplus
-from taskraft_service.versions import FORMATS, HIGHEST, StateVersion, check_version
+from taskraft_service.versions import FORMATS, HIGHEST, LOWEST, Formats, StateVersion, check_version
 
 FORMAT: Final = FORMATS[HIGHEST].state
 """Newest format of the store that this release writes."""
@@ -177,6 +177,12 @@ def stored_index(store: Store) -> int:
     return 0 if meta is None else int(META_LAYOUTS[format_of(meta)].read(meta)[0]["index"])
 
 
+def stored_formats(store: Store) -> Formats:
+    """Return the formats to write while the cluster version of a store is in force."""
+    meta = store.get(META)
+    return FORMATS[LOWEST if meta is None else check_version(int.from_bytes(meta[1:3], "big"))]
+
+
 def collect(state: QueueState) -> list[Write]:
     """Return writes for the keys that changed since the last call, and for the meta record."""
     writes: list[Write] = []
@@ -191,7 +197,7 @@ def collect(state: QueueState) -> list[Write]:
     state.unique_keys.collect(writes)
     state.failures.collect(writes)
     state.quarantines.collect(writes)
-    state.feed.collect(writes)
+    state.feed.collect(writes, state.cluster.formats.feed)
     state.timers.flushed()
     writes.append((META, write_meta(state)))
     return writes
