@@ -102,7 +102,7 @@ def _versions(member: Member) -> str:
 @output_option
 @cluster_options
 def upgrade(*, output: str, target: str | None, timeout: float) -> None:
-    """Raise the cluster version now, without waiting for the rest of the hold.
+    """Raise the cluster version now, before the end of the hold.
 
     All members must speak the new version. Afterwards, nodes of the release before can no longer be
     started on their data.
