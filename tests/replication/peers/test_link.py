@@ -25,7 +25,7 @@ class Channel:
     def stream_stream(self, *_, **__):
         return self.call
 
-    stream_unary = unary_unary = stream_stream
+    stream_unary = unary_unary = unary_stream = stream_stream
 
     def call(self):
         raise OSError("nobody is there")

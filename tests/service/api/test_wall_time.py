@@ -68,6 +68,7 @@ DURATIONS = {
     "ttl_ms",
     "ttr_ms",
     "unique_ms",
+    "upgrade_hold_ms",
     "wait_ms",
     "wall_deviation_ms",
     "wall_offset_ms",

@@ -91,7 +91,7 @@ async def test_a_recovery_must_be_confirmed(tmp_path):
     result = await recover(config, *YES[:-1], input="n\n")
     assert result.exit_code == 1
     assert "lost for good" in result.output
-    assert result.output.endswith("Error: nothing was changed\n")
+    assert result.output.endswith("error: nothing was changed\n")
     assert (await recover(config, *YES[:-1], input="")).exit_code == 130
     result = await recover(config, *YES[:-1], input="y\n")
     assert result.exit_code == 0

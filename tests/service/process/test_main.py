@@ -111,17 +111,6 @@ def test_an_unwritable_directory_is_refused(cluster, tmp_path):
     assert "cannot be" in refused(node, TASKRAFT_DATA_DIR=str(tmp_path / "file" / "data"))
 
 
-def test_a_damaged_state_is_refused(cluster):
-    (node,) = cluster.nodes
-    with cluster:
-        node.stop()
-    (manifest,) = (node.folder / "data" / "state").glob("0*/MANIFEST-*")
-    content = bytearray(manifest.read_bytes())
-    content[20] ^= 0xFF
-    manifest.write_bytes(content)
-    assert "MANIFEST" in refused(node) or "Corruption" in refused(node)
-
-
 def test_a_damaged_log_is_refused(cluster):
     (node,) = cluster.nodes
     with cluster:

@@ -15,6 +15,7 @@ from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, S
 from taskraft_service.queue.operations.leadership import (
     NoteCalls,
     NotedCalls,
+    SetClusterVersion,
     SetWallOffset,
     Startup,
 )
@@ -53,6 +54,7 @@ LEAVING = (
     TrimFeed({0: 0}),
     NoteCalls([NotedCalls("tube", 1, 1, 1)]),
     SetWallOffset(-1),
+    SetClusterVersion(1, 2),
     CommitCursor("reader", "", {0: 0}, 1_000),
     Startup(2, 60_000),
 )

@@ -245,7 +245,7 @@ def test_clock_and_index_never_go_back():
 
 def test_a_store_of_another_format_is_refused():
     with pytest.raises(UnknownFormatError, match="format 255"):
-        Queue(MemoryStore({META: b"\xff"}), Limits())
+        Queue(MemoryStore({META: b"\xff\x00\x01"}), Limits())
 
 
 def test_a_task_removed_between_two_collections_is_never_written():
