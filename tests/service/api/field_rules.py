@@ -42,7 +42,7 @@ RULES = {
     "ClusterSettings.failover_grace_ms": (*NEGATIVE, 86_400_001),
     "ClusterSettings.feed_retention_ms": (*NEGATIVE, 999),
     "ClusterSettings.upgrade_hold_ms": NEGATIVE,
-    "ClusterSettings.cluster_version_max": NEGATIVE,
+    "ClusterSettings.cluster_version_max": (-1, -(2**31)),
     "ClusterSettings.feed_bytes_max": (*NEGATIVE, 1024 * 1024 - 1),
     "ClusterSettings.auto_create_profile": ("kafka", "\0"),
     "ClusterSettings.session_ttr_ms": (*NEGATIVE, 86_400_001),

@@ -31,7 +31,7 @@ HAVE_A_KEY = {
     if "request_id" in method.input_type.fields_by_name and method.name != "Subscribe"
 }
 """Requests with a request_id, by the name of their method."""
-BY_FORWARDING_ONLY = {"KeepSessions", "TransferLeadership"}
+BY_FORWARDING_ONLY = {"KeepSessions", "TransferLeadership", "UpgradeCluster"}
 """Methods whose repetition has no second effect anyway; the request_id allows forwarding."""
 OF_MEMBERS = {"AddMember", "PromoteMember", "RemoveMember"}
 """Methods whose keys are in the roster; see tests/service/cluster/test_membership.py."""

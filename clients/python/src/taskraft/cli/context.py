@@ -72,7 +72,7 @@ def add(*, name: str, target: str, replace: bool, output: str, **given: str) -> 
 @click.argument("name", type=CONTEXT)
 @output_option
 def use(*, name: str, output: str) -> None:
-    """Make NAME the current context, or the previous context if NAME is "-"."""
+    """Make NAME the current context; "-" is the previous context."""
     from taskraft.cli.context_file import ContextFile
 
     file = ContextFile.load()
