@@ -28,7 +28,7 @@ FORMATS_OF_2 = """ClusterVersion.V2: Formats(
     ),"""
 EDITS = {
     SERVICE / "versions.py": [
-        ("    V1 = 1\n", "    V1 = 1\n    V2 = 2\n"),
+        ('V1 = 1\n    """Release 0.1.0: the', 'V2 = 2\n    V1 = 1\n    """Release 0.1.0: the'),
         ("    V18 = 18\n", "    V18 = 18\n    V19 = 19\n"),
         (
             "FeedVersion.V2, SnapshotVersion.V2),\n}",
