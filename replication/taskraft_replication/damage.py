@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from taskraft_replication.core.types import value
+
+_LOST: Final = frozenset({errno.EIO, errno.ENOENT, errno.EBADMSG, errno.EUCLEAN})
+
+
+def is_damage(error: OSError) -> bool:
+    """Return whether an error of a read shows that stored bytes are lost.
+
+    Other errors, such as too few descriptors, say nothing about the stored bytes.
+    """
+    return error.errno in _LOST
 
 
 class DamagedPart(StrEnum):

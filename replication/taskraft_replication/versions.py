@@ -1,7 +1,7 @@
 """List the versions of the formats of replication; one enum per format, one line per version.
 
 Release 0.1.0 has the first version of each format that later releases must read. Some numbers do
-not begin at 1, because earlier formats were never released.
+not begin at 1, because development builds had earlier formats.
 """
 
 from __future__ import annotations

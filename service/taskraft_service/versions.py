@@ -7,8 +7,8 @@ release writes the older formats until the cluster version is raised, so that th
 be started again on its data directory.
 
 Release 0.1.0 has the first version of each format that later releases must read. Some numbers do
-not begin at 1, because earlier formats were never released. The formats of the data
-directory and of the connections between members are in ``taskraft_replication.versions``.
+not begin at 1, because development builds had earlier formats. The formats of the data directory
+and of the connections between members are in ``taskraft_replication.versions``.
 
 A new version needs: a line in each enum that changes, a line in ``FORMATS``, the layouts that
 write it, a step in ``queue.persistence.upgrade_chain`` if stored records change, and golden files

@@ -123,6 +123,20 @@ def test_damage_that_a_read_finds_is_repaired_without_an_exit(cluster):
     assert tasks_of(node) == tasks
 
 
+def test_damage_that_the_scrubber_finds_is_repaired_without_a_read(cluster):
+    node = follower_of(cluster)
+    tasks = tasks_of(node)
+    assert node.stop() == 0
+    break_tables(node)
+    node.environment["TASKRAFT_SCRUB_PERIOD_MS"] = "1000"
+    node.start()
+    cluster.wait_until(
+        lambda: "the state is repaired" in node.log.read_text(), "the repair", REPAIR_MS_MAX
+    )
+    await_whole(cluster, node)
+    assert tasks_of(node) == tasks
+
+
 def _is_repaired_by_reads(node):
     with suppress(grpc.RpcError):
         tasks_of(node)

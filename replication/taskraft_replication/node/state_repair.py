@@ -1,8 +1,7 @@
 """Give a member whose state is lost the state of a peer, before the member takes part.
 
 The member keeps its identity, because its log and its vote are undamaged. Until the end of the
-repair,
-it neither votes nor answers peers.
+repair, the member neither votes nor answers peers.
 """
 
 from __future__ import annotations

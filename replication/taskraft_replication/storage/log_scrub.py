@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from taskraft_replication.core.types import LogIndex
-from taskraft_replication.damage import Damage, DamagedPart
+from taskraft_replication.damage import Damage, DamagedPart, is_damage
 from taskraft_replication.errors import FormatUnknown, LogDamaged
 from taskraft_replication.storage.checked_file import parse_checked
 from taskraft_replication.storage.record import decode_record
@@ -63,6 +63,8 @@ def _scrub_segment(log: SegmentLog, segment: Segment, read: Read) -> Iterator[in
         except FileNotFoundError:
             end, count, raw, found = 0, 0, b"", "no file"
         except (LogDamaged, OSError) as error:
+            if isinstance(error, OSError) and not is_damage(error):
+                raise
             end, count, raw, found = 0, 0, b"", str(error)
         if end == size:
             lo, failures = LogIndex(lo + count), 0
@@ -103,6 +105,8 @@ def scrub_small_files(directory: str, read: Read) -> Iterator[int | Damage]:
             except FileNotFoundError:
                 found = "no file"
             except (LogDamaged, FormatUnknown, OSError) as error:
+                if isinstance(error, OSError) and not is_damage(error):
+                    raise
                 found = str(error)
             else:
                 yield len(raw)

@@ -1,8 +1,8 @@
 """Replace the lost state of a member whose log, term and vote are undamaged.
 
 Such a member still has its acknowledged entries and its votes, so it keeps its identity. It gets a
-state from a peer and
-then starts like a member that has restarted with this state: it applies the rest of its log.
+state from a peer and then starts like a member that has restarted with this state: it applies the
+rest of its log.
 """
 
 from __future__ import annotations

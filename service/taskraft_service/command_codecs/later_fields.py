@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from taskraft_service.versions import ClusterVersion
 
 FieldVersions: TypeAlias = Mapping[tuple[str, str], ClusterVersion]
-"""First cluster version of a field, by full name of its message and name of the field."""
+"""The cluster version in which a field was added, by the full name of its message and its name."""
 
 FIELDS_SINCE: Final[FieldVersions] = {}
 

@@ -2,10 +2,10 @@
 
 The leader names an entry that it has not applied yet, or its last entry if nothing is proposed.
 Each member takes a view of its state after this entry and computes digests of the view in the
-background. The
-members send their digests to the leader, and the leader sends the digest of a majority of the
-voters to all members. A member that differs from the majority stops. If no majority agrees, no
-member stops, because nothing shows which state is right.
+background. The members send their digests to the leader, and the leader sends the digest of a
+majority of the voters to all members. A member that differs from the majority fails, and its
+process rebuilds the state. If no majority agrees, no member fails, because nothing shows which
+state is right.
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ Parts = tuple[int, ...]
 class StateDiffers(Exception):
     """The state of this member differs from the state of a majority of the voters.
 
-    The node must stop, because it would give wrong answers.
+    The node must not answer from this state. The log is not affected, so the state can be rebuilt.
     """
 
     def __init__(self, index: int, member: int, parts: Sequence[int]) -> None:
         super().__init__(
             f"the state of member {member} after entry {index} differs from the state of a majority"
-            f" of the voters, in {places_of(parts)}; remove this member and let it join again with"
-            " an empty data directory"
+            f" of the voters, in {places_of(parts)}"
         )
 
 

@@ -23,6 +23,7 @@ from taskraft_service.cluster.member_identity import JoinRefused
 from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.config.server_config import ServerConfig, read_config
 from taskraft_service.drivers import DriverUnusable
+from taskraft_service.machine.state_comparison import StateDiffers
 from taskraft_service.process import parent_watch
 from taskraft_service.process.descriptors import raise_limit
 from taskraft_service.process.logs import one_line, set_up_logs
@@ -171,10 +172,9 @@ async def _serve_once(
     await asyncio.wait((told, server.node.failed), return_when=asyncio.FIRST_COMPLETED)
     watch.stop()
     if server.node.failed.done():
-        damage = server.node.failed.result().__cause__
-        is_lost = isinstance(damage, StateDamaged) and damage.is_lost
-        if is_lost and not told.done() and journal.may_restart():
-            await _end_damaged(server, str(damage))
+        cause = server.node.failed.result().__cause__
+        if _is_rebuilt_after(cause) and not told.done() and journal.may_restart():
+            await _end_damaged(server, str(cause))
             return None
         return await _end_broken(server, server.node.failed.result(), stderr)
     try:
@@ -183,6 +183,11 @@ async def _serve_once(
         _complain(str(error), stderr)
         raise DiskSilent(EXIT_BROKEN) from error
     return EXIT_OK
+
+
+def _is_rebuilt_after(cause: BaseException | None) -> bool:
+    """Return whether a node that failed for this cause rebuilds its state and goes on."""
+    return isinstance(cause, StateDiffers) or (isinstance(cause, StateDamaged) and cause.is_lost)
 
 
 async def _end_damaged(server: NodeServer, damage: str) -> None:

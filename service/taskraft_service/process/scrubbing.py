@@ -1,4 +1,4 @@
-"""Connect the scrubber to the parts of a node, and report what it finds."""
+"""Connect the scrubber to the parts of a node, and react to damage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from taskraft_replication.damage import Damage, DamagedPart
+from taskraft_replication.damage import Damage, DamagedPart, is_damage
 from taskraft_replication.errors import FormatUnknown, LogDamaged
 from taskraft_replication.node.node import Node
 from taskraft_replication.storage.checked_file import parse_checked
@@ -17,6 +17,7 @@ from taskraft_replication.storage.direct_reader import DirectReader
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.storage.directory import POINTER
+from taskraft_service.storage.rocks import StateDamaged
 from taskraft_service.storage.scrubber import Scrubber
 from taskraft_service.storage.state_scrub import UnknownTables, scrub_state
 
@@ -26,12 +27,25 @@ _STATE: Final = "state"
 _POINTER_BYTES_MAX: Final = 4096
 
 
-class DamageReport:
-    """Writes damage to the process log; satisfies ``DamageListener``."""
+class DamageResponse:
+    """Starts the repair of a damaged state; satisfies ``DamageListener``.
+
+    Other damage is written to the process log. Metrics and /readyz read the damage from the
+    progress of the scrubber.
+
+    Args:
+        node: the Raft member; a failure with ``StateDamaged`` makes the process rebuild the state.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
 
     def damage_found(self, damage: Damage) -> None:
-        """Log one line; the metrics and /readyz read the progress of the scrubber."""
-        log.critical("damage found; replace this member", damage=str(damage))
+        """Rebuild a damaged state if another member may have to help; log all other damage."""
+        if damage.part is DamagedPart.STATE and len(self._node.membership.voters) > 1:
+            self._node.fail(StateDamaged(str(damage), is_lost=True))
+        else:
+            log.critical("damage found; replace this member", damage=str(damage))
 
 
 class DataFiles:
@@ -71,6 +85,8 @@ def build_scrubber(
             parse_checked(name, raw)
             yield len(raw)
         except (OSError, LogDamaged, FormatUnknown) as error:
+            if isinstance(error, OSError) and not is_damage(error):
+                raise
             yield Damage(DamagedPart.STATE, name, 0, "a file with a valid checksum", str(error))
 
     return Scrubber(
@@ -82,6 +98,6 @@ def build_scrubber(
         ),
         config.scrub_period_ms,
         wall_ms,
-        DamageReport(),
+        DamageResponse(node),
         asyncio.get_running_loop().call_soon_threadsafe,
     )

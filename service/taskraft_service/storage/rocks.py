@@ -60,12 +60,15 @@ full disk or a failed write, say nothing about the stored content."""
 
 
 class StateDamaged(Exception):
-    """RocksDB cannot be opened or read; the node must not serve from it."""
+    """RocksDB cannot be opened or read; the node must not serve from it.
 
-    @property
-    def is_lost(self) -> bool:
-        """Return whether stored content is lost, so that the state must be replaced."""
-        return any(text in str(self) for text in _LOST)
+    ``is_lost``: stored content is lost, so that the state must be replaced. Default: judged by the
+    text of RocksDB.
+    """
+
+    def __init__(self, text: str, *, is_lost: bool | None = None) -> None:
+        super().__init__(text)
+        self.is_lost = any(known in text for known in _LOST) if is_lost is None else is_lost
 
 
 def _options(block_cache_bytes: int, write_buffer_bytes: int, tables_max: int) -> Options:

@@ -98,17 +98,24 @@ class Scrubber:
     def _run(self) -> None:
         wait_ms = self._first_wait_ms()
         while not self._stopped.wait(wait_ms / 1000):
-            self.run_pass()
+            try:
+                self.run_pass()
+            except OSError as error:
+                log.warning("the scrub ends early; the next pass begins again", reason=str(error))
             wait_ms = self._period_ms
 
     def _first_wait_ms(self) -> int:
-        """Return the time until the first pass; a clock that was set back makes it due."""
+        """Return the time until the first pass; at most a period if the clock was set back."""
         age_ms = self.age_ms()
         soon_ms = min(FIRST_PASS_MS_MAX, self._period_ms)
         return soon_ms if age_ms is None else max(soon_ms, self._period_ms - age_ms)
 
     def run_pass(self) -> None:
-        """Check everything once, at the bounded rate; stop early if ``stop`` is called."""
+        """Check everything once, at the bounded rate; stop early if ``stop`` is called.
+
+        Raises:
+            OSError: a file could not be read for a reason that is no damage.
+        """
         pause = Pause(self._stopped.wait)
         for part in self._parts:
             for step in part():

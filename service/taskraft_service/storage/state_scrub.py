@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from taskraft_replication.damage import Damage, DamagedPart
+from taskraft_replication.damage import Damage, DamagedPart, is_damage
 from taskraft_replication.storage.direct_reader import DirectReader
 from taskraft_service.storage.manifest import ManifestDamaged, check_manifest
 from taskraft_service.storage.rocks import StateClosed
@@ -39,7 +39,7 @@ def scrub_state(
     shown = place.relative_to(data_dir)
     found = _manifest_finding(place)
     yield 0
-    if found and _manifest_finding(place) and tables()[0] == place:
+    if found and _manifest_finding(place) and _is_current(tables, place):
         yield Damage(DamagedPart.STATE, f"{shown}/MANIFEST", 0, "a valid manifest", found)
     for name, size in sorted(live.items()):
         for step in _scrub_table(place / name, size):
@@ -50,6 +50,14 @@ def scrub_state(
             elif _is_live(tables, place, name):
                 offset, expected, actual = step
                 yield Damage(DamagedPart.STATE, f"{shown}/{name}", offset, expected, actual)
+
+
+def _is_current(tables: LiveTables, place: Path) -> bool:
+    """Return whether the database is still in use."""
+    try:
+        return tables()[0] == place
+    except StateClosed:
+        return False
 
 
 def _is_live(tables: LiveTables, place: Path, name: str) -> bool:
@@ -75,6 +83,8 @@ def _scrub_table(path: Path, size: int) -> Iterator[int | tuple[int, str, str] |
     try:
         file = DirectReader(path)
     except OSError as error:
+        if not is_damage(error):
+            raise
         yield 0, "a file that can be opened", str(error)
         return
     try:
@@ -87,6 +97,8 @@ def _scrub_table(path: Path, size: int) -> Iterator[int | tuple[int, str, str] |
     except TableUnknown:
         yield None
     except OSError as error:
+        if not is_damage(error):
+            raise
         yield 0, "bytes that can be read", str(error)
     finally:
         file.close()

@@ -1,8 +1,5 @@
-"""Real nodes compare their states, and a node whose state was changed stops."""
+"""Real nodes compare their states, and a node whose state was changed rebuilds its state."""
 
-import urllib.request
-
-from taskraft_service.process.main import EXIT_BROKEN
 from taskraft_service.storage.rocks import RocksStore
 from tests.service.process.test_scrub_live import fill, sample
 from tools.local_cluster import LocalCluster
@@ -25,7 +22,7 @@ def change_a_task(data):
     store.close()
 
 
-def test_a_node_with_another_state_stops_and_the_others_go_on(tmp_path):
+def test_a_node_with_another_state_rebuilds_it_and_the_others_go_on(tmp_path):
     with LocalCluster(3, tmp_path / "c", settings=SETTINGS) as cluster:
         fill(cluster.leader())
         before = comparisons(cluster)
@@ -35,12 +32,19 @@ def test_a_node_with_another_state_stops_and_the_others_go_on(tmp_path):
         assert follower.stop() == 0
         change_a_task(follower.folder / "data")
         follower.start()
-        cluster.wait_until(lambda: not follower.is_running, "the end of the changed node")
-        assert follower.wait() == EXIT_BROKEN
+        cluster.wait_until(lambda: "the state is damaged" in follower.log.read_text(), "a repair")
         said = follower.log.read_text()
         assert "differs from the state of a majority of the voters" in said
         assert "in tasks of tubes whose number modulo 15 is" in said
+        assert (follower.folder / "data" / "state.damaged").is_dir()
         leader = cluster.leader()
-        with urllib.request.urlopen(f"http://{leader.http_address}/readyz", timeout=10) as answer:
-            assert answer.status == 200
         assert sample(leader, "taskraft_state_differences_total") >= 1
+        cluster.wait_ready()
+        cluster.wait_until(lambda: follower.state() is not None, "the follower again")
+        seen = sample(leader, "taskraft_state_comparisons_total")
+        cluster.wait_until(
+            lambda: sample(leader, "taskraft_state_comparisons_total") > seen + 1,
+            "a comparison after the repair",
+        )
+        assert follower.is_running
+        assert sample(leader, "taskraft_state_differences_total") == 1

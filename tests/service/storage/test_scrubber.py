@@ -1,9 +1,13 @@
 """The scrubber checks all parts, reports damage once, and keeps the time of the last pass."""
 
+import errno
 import itertools
+
+import pytest
 
 from taskraft_replication.damage import Damage, DamagedPart
 from taskraft_service.queue.store.store import RangeDeletion
+from taskraft_service.storage import state_scrub
 from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.scrubber import CPU_SHARE_MAX, Pause, Scrubber
 from taskraft_service.storage.state_scrub import UnknownTables, scrub_state
@@ -41,6 +45,23 @@ def test_the_time_of_the_last_pass_survives_a_restart(tmp_path):
     assert scrubber(tmp_path, now_ms=lambda: 1_000).age_ms() == 0, "the clock was set back"
     (tmp_path / "scrub").write_bytes(b"other")
     assert scrubber(tmp_path).age_ms() is None
+
+
+def test_a_lack_of_descriptors_is_no_damage(tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(state_scrub, "DirectReader", fail)
+    monkeypatch.setattr(state_scrub, "check_manifest", lambda _: None)
+    tables = lambda: (tmp_path, {"7.sst": 10})  # noqa: E731 - shorter
+    listener = Listener()
+    one = scrubber(
+        tmp_path, lambda: scrub_state(tmp_path, tables, UnknownTables()), listener=listener
+    )
+    with pytest.raises(OSError, match="Too many open files"):
+        one.run_pass()
+    assert not listener.found
+    assert one.progress.passes == 0
 
 
 def test_a_stopped_pass_is_not_complete(tmp_path):
