@@ -127,14 +127,24 @@ def test_damage_that_the_scrubber_finds_is_repaired_without_a_read(cluster):
     node = follower_of(cluster)
     tasks = tasks_of(node)
     assert node.stop() == 0
-    break_tables(node)
     node.environment["TASKRAFT_SCRUB_PERIOD_MS"] = "1000"
     node.start()
+    await_whole(cluster, node)
+    for table in data_of(node).glob("state/*/*.sst"):
+        flip_a_bit(table)
     cluster.wait_until(
         lambda: "the state is repaired" in node.log.read_text(), "the repair", REPAIR_MS_MAX
     )
     await_whole(cluster, node)
     assert tasks_of(node) == tasks
+
+
+def flip_a_bit(path):
+    with path.open("r+b") as file:
+        file.seek(100)
+        (byte,) = file.read(1)
+        file.seek(100)
+        file.write(bytes((byte ^ 8,)))
 
 
 def _is_repaired_by_reads(node):
