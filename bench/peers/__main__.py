@@ -29,7 +29,7 @@ from tools.local_cluster import LocalCluster
 
 THREADS: Final = 8
 MORE_THREADS: Final = 64
-"""The server sends no more tasks than threads are free; others prefetch, so they need no more."""
+"""Threads of a second row of taskraft, whose server sends no more tasks than threads are free."""
 RATE: Final = 200
 WARM_UP_S: Final = 5
 """Time after the first put at a rate, in which the worker starts; its tasks are left out."""

@@ -123,7 +123,7 @@ class AsyncClusterAdmin:
     async def upgrade_cluster(self, *, timeout: Duration | None = None) -> int:
         """Raise the cluster version now, without the rest of the hold; return the version in force.
 
-        Afterwards, the release before can no longer be started on the data of the nodes.
+        Afterwards, the previous release can no longer be started on the data of the nodes.
 
         Raises:
             VersionTooLow: a member does not answer or speaks no higher version.

@@ -32,7 +32,7 @@ class ClusterSettings(TypedDict, total=False):
     upgrade_hold: Duration
     """How long all members must speak a higher cluster version before it is raised."""
     cluster_version_max: int
-    """Highest cluster version that is raised to; 0: no limit."""
+    """Highest cluster version that a raise may reach; 0: no limit."""
 
 
 _PLAIN: Final = (

@@ -183,8 +183,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
         ),
         ErrorReason(
             errors.VersionTooLow,
-            "The cluster version in force is too low for the operation, or a member keeps it from "
-            "being raised. Metadata `version` is the version in force.",
+            "The cluster version in force is too low for the operation, or a member prevents the "
+            "raise of the version. Metadata `version` is the version in force.",
             "Upgrade the members that `taskraft cluster status` names, then run `taskraft cluster "
             "upgrade`; see docs/upgrading.md.",
         ),

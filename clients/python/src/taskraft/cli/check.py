@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def check() -> None:
     """Check the cluster or a tube for monitoring.
 
-    Exit codes as of monitoring plugins: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN..
+    The exit codes are those of monitoring plugins: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
 
 

@@ -104,8 +104,8 @@ def _versions(member: Member) -> str:
 def upgrade(*, output: str, target: str | None, timeout: float) -> None:
     """Raise the cluster version now, before the end of the hold.
 
-    All members must speak the new version. Afterwards, nodes of the release before can no longer be
-    started on their data.
+    All members must speak the new version. Afterwards, the previous release can no longer be
+    started on the data of the nodes.
     """
     from taskraft.cli.output import write
     from taskraft.v1.cluster_service_pb2 import UpgradeClusterResponse
@@ -159,7 +159,7 @@ def upgrade(*, output: str, target: str | None, timeout: float) -> None:
 @click.option(
     "--cluster-version-max",
     type=click.IntRange(0),
-    help="Highest cluster version that is raised to; 0: no limit.",
+    help="Highest cluster version that a raise may reach; 0: no limit.",
 )
 @output_option
 @cluster_options

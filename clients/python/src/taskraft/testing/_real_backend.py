@@ -218,7 +218,7 @@ class RealBackend:
         return None if now >= end else min(now + POLL_SECONDS, end)
 
     async def keep_house(self) -> None:
-        """Do nothing, because the leader does it itself."""
+        """Do nothing, because the real leader does its periodic work itself."""
 
     async def change_leader(self, pause: float) -> None:
         """Stop the node, and start it again after the pause, with its data."""

@@ -28,7 +28,7 @@ _OUTAGE: Final = (
     errors.AccessError,
     errors.InternalError,
 )
-"""Errors of the cluster or of the credentials: the same message is sent again later."""
+"""Errors of the cluster or of the credentials. The relay sends the same message again later."""
 
 
 class OutboxRelay:

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskraft.worker")
 
 LIFETIME_SHARE_MIN: Final = 0.9
-"""Minimum share of `max_lifetime`: workers that start together end at different times."""
+"""Minimum share of `max_lifetime` that a worker runs. The share is random, so that workers that
+start together end at different times."""
 
 
 class ExitReason(enum.IntEnum):
