@@ -49,7 +49,7 @@ from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.transitions.endings import remove_surplus
 
 Likeness: TypeAlias = tuple[str, int | None] | None
-"""Key that is equal for commands that can be executed together; None: execute alone."""
+"""Adjacent commands with equal keys are executed together; a command with key None, alone."""
 
 SETTLES: Likeness = ("", None)
 """Key of plain acknowledgements; the key of a take has a tube name instead."""
@@ -63,7 +63,7 @@ def runs(commands: Sequence[Command]) -> Iterable[tuple[Likeness, Sequence[Comma
 
 
 def _likeness(command: Command) -> Likeness:
-    """Return the key of a command; see ``Likeness``."""
+    """Return the key that tells which adjacent commands can be executed together."""
     if isinstance(command, Settle):
         if len(command.settlements) == 1 and not command.atomic:
             only = command.settlements[0]
@@ -211,7 +211,7 @@ class Queue(QueueReaders):
         return results
 
     def _continue_long_operations(self, dependents_max: int, *, is_alone: bool) -> None:
-        """Continue the operations that span several entries, after the commands of an entry.
+        """Run the next step of the operations that span several entries, after an entry's commands.
 
         ``is_alone``: the entry has no commands, so more tasks may be removed.
         """
@@ -249,9 +249,10 @@ class Queue(QueueReaders):
         return collect(self._state)
 
     def adopt_format(self) -> None:
-        """Write in the format of the cluster version; all changes are collected and converted.
+        """Write all later batches in the format of the cluster version.
 
-        The state in memory has the same form for all formats.
+        Before the call, all changes must be collected, and the store must be converted. The state
+        in memory has the same form for all formats.
         """
         assert not self.changed_tasks
         self._state.format = self._state.cluster.formats.state
@@ -260,8 +261,8 @@ class Queue(QueueReaders):
     def read_ahead(self) -> None:
         """Prefetch tasks that takes will need soon; the replicated state does not change.
 
-        Call it after each batch of writes. It reads tasks of the tubes that changed before the
-        batch.
+        Call this method after each batch of writes. The method reads tasks of the tubes that
+        changed before the batch.
         """
         state = self._state
         limits = state.limits

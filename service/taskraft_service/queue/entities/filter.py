@@ -142,21 +142,21 @@ class Has:
 
 @value
 class Negation:
-    """The filter does not match the task."""
+    """Matches the tasks that the inner filter does not match."""
 
     of: Filter
 
 
 @value
 class Conjunction:
-    """All filters match the task."""
+    """Matches the tasks that all of the filters match."""
 
     of: Sequence[Filter]
 
 
 @value
 class Disjunction:
-    """At least one filter matches the task."""
+    """Matches the tasks that at least one of the filters matches."""
 
     of: Sequence[Filter]
 

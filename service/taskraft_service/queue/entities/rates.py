@@ -91,7 +91,7 @@ class SubqueueRates:
     __slots__ = ("_barred", "_buckets", "_burst", "_number", "_store", "_touched", "per_second")
 
     def __init__(self, number: int, store: Store, options: TubeOptions) -> None:
-        """Start with full buckets, for the number of a tube."""
+        """Start with full buckets; the store has the buckets under the tube's ``number``."""
         self._number = number
         self._store = store
         self.per_second = options.subqueue_rate_per_second
@@ -115,7 +115,7 @@ class SubqueueRates:
         self._order_barred()
 
     def take_over(self, other: SubqueueRates) -> None:
-        """Continue with the buckets of another tube number."""
+        """Use the buckets that the tube had before its truncation, under its former number."""
         self._buckets, self._barred = other._buckets, other._barred
         self._touched = dict.fromkeys(self._buckets)
 
@@ -163,7 +163,7 @@ class SubqueueRates:
         return sorted(name for _, name in self._barred)
 
     def configure(self, options: TubeOptions, now_ms: int) -> None:
-        """Set other rates and keep the levels; takes time for each bucket.
+        """Set other rates and keep the levels; takes time linear in the number of buckets.
 
         A full bucket is also full under the new rates. Replicas remove full buckets at different
         times, so a full bucket must behave like a removed bucket.
@@ -192,7 +192,7 @@ class SubqueueRates:
         heapify(self._barred)
 
     def _forget_full(self, now_ms: int) -> None:
-        """Remove full buckets; an absent bucket counts as full."""
+        """Remove full buckets, because a missing bucket counts as full."""
         for _ in range(min(LOOKED_AT, len(self._buckets))):
             oldest = next(iter(self._buckets))
             if not self._buckets[oldest].is_full(now_ms):

@@ -31,28 +31,28 @@ class Offers(Protocol):
         """Yield the entries after ``after``; they must not change during the iteration."""
 
     def coming(self, count: int) -> Sequence[OrderKey]:
-        """Return the entries of approximately the next tasks."""
+        """Return the entries of about ``count`` tasks that will be taken next."""
 
 
 class OffersByType(Protocol):
-    """The entries that a tube offers, by the types of the tasks."""
+    """The entries that a tube offers, in a separate order for each task type."""
 
     has_any: bool
     """Whether the tube ever had a ready task with a type; part of the tube's record."""
 
     def ask(self, types: Sequence[str]) -> list[OrderedIndex]:
-        """Return the orders of some types, valid until another entry changes."""
+        """Return the orders of some types; they become invalid when another entry changes."""
 
 
 class ReadyOrder(Offers, Protocol[TaskT_contra]):
     """The order of a tube's ready tasks."""
 
     counts_leases: ClassVar[bool]
-    """Whether ``free`` must be called; hot paths skip the call otherwise."""
+    """Whether ``free`` must be called when leases end; if False, hot paths skip the call."""
 
     @property
     def types(self) -> OffersByType:
-        """Return the entries by the types of the tasks."""
+        """Return the orders of the tasks by type."""
 
     @property
     def counts_claims(self) -> bool:
@@ -100,10 +100,10 @@ class ReadyOrder(Offers, Protocol[TaskT_contra]):
         """Return the virtual time of weighted sub-queues for the record of the tube."""
 
     def restore_state(self, offers: int, time: int) -> None:
-        """Restore the values from the record of the tube."""
+        """Restore ``offers`` and ``time`` from the record of the tube."""
 
     def reopen(self, task: TaskT_contra) -> None:
-        """Count a task that was TAKEN when the store was written."""
+        """Count the lease of a task that the stored state shows as TAKEN."""
 
     def readmit(self, now_ms: int, most: int) -> int:
         """Unblock up to ``most`` sub-queues whose rate allows takes again; return the number."""
@@ -112,7 +112,7 @@ class ReadyOrder(Offers, Protocol[TaskT_contra]):
         """Set other options of the sub-queues."""
 
     def is_head(self, task: TaskT_contra) -> bool:
-        """Return whether a ready task is held in memory and will be taken soon."""
+        """Return whether a ready task stays in memory, because it will be taken soon."""
 
     def collect(self, writes: list[Write], ready: int) -> Iterable[OrderKey]:
         """Append changes to ``writes``; return the entries that left memory.

@@ -9,7 +9,7 @@ from typing import Final
 class State(IntEnum):
     """State of a task; numbers are those of taskraft.v1.Task.State.
 
-    GONE: it does not exist.
+    GONE: the task does not exist.
     """
 
     GONE = 0
@@ -25,7 +25,7 @@ class State(IntEnum):
 class TaskOutcome(IntEnum):
     """How a task ended; numbers are those of taskraft.v1.Task.Outcome.
 
-    NONE: not ended.
+    NONE: the task has not ended.
     """
 
     NONE = 0

@@ -73,7 +73,8 @@ class TubeCounters:
         departures: tasks that left for another tube, by the state that they left.
         arrivals: tasks that came from another tube, by the state that they entered.
         finished: ends of tasks; a task that is restarted can end again.
-        before: the calls when the leadership began. Each node has its own; not replicated.
+        before: the value of ``calls`` when this node's view of the leadership began; not
+            replicated.
         whole: the counters of all tubes, which are updated with the same changes.
     """
 

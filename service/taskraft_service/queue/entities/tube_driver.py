@@ -58,7 +58,7 @@ class Placement:
 
 
 class TubeDriver(Protocol):
-    """A kind of tube; a driver with another ``version`` counts as another driver."""
+    """A kind of tube; two versions of a driver count as different drivers."""
 
     @property
     def name(self) -> str:

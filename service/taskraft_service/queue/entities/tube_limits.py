@@ -119,7 +119,10 @@ class TubeLimits:
         return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
 
     def refusal_to_grow(self, tasks: int, payload_bytes: int) -> Refusal | None:
-        """Return why the tube cannot grow by this much, or None; only growth is checked."""
+        """Return why the tube lacks capacity for more tasks and bytes, or None if it has enough.
+
+        A change that does not grow the tube is never refused.
+        """
         options, counters = self.options, self.counters
         bounds = (
             ("capacity_tasks", options.capacity_tasks, sum(counters.states), tasks),
@@ -147,7 +150,11 @@ class TubeLimits:
         )
 
     def rank(self, priority: int) -> int:
-        """Return the rank of a priority; lower ranks are taken first, and ``~`` cannot overflow."""
+        """Return the rank of a priority; tasks with lower ranks are taken first.
+
+        If higher priorities go first, the rank is ``~priority``, which unlike ``-priority`` is a
+        signed 64-bit number for each signed 64-bit priority.
+        """
         return ~priority if self.options.higher_first else priority
 
     def refusal_of_priority(self, field: str, priority: int) -> Refusal | None:
@@ -160,7 +167,7 @@ class TubeLimits:
         return invalid(field, text, limits)
 
     def lane(self, position: Position) -> int:
-        """Return the lane of a task that is put at a position now."""
+        """Return the lane of a task that is put now at the given position."""
         if position is Position.IN_ORDER:
             return 0
         return self.front_lane() if position is Position.FRONT else self.back_lane()
@@ -213,7 +220,7 @@ class CapacityEstimate:
 class EffectiveTaskOptions(NamedTuple):
     """Options of a task: the defaults of the tube merged with the attributes of the producer.
 
-    ``operation`` puts the task: PUT, or PUT_DELAYED if the task is delayed.
+    ``operation`` is the operation of the put: PUT, or PUT_DELAYED if the task is delayed.
     """
 
     operation: Operation
@@ -268,9 +275,10 @@ def refusal_of_field(tube: TubeLimits, field: str, given: object) -> Refusal:
 
 
 def refusal_of_fields(tube: TubeLimits, fields: Mapping[str, int | None]) -> Refusal | None:
-    """Return the refusal of fields that a kind without priorities and times lacks, or None.
+    """Return the refusal of the given fields if the kind of tube does not support them, or None.
 
-    ``fields`` has the values by field; None: not set.
+    Kinds without priorities and times support none of the fields. ``fields`` has the values by
+    field; the value None means that the field is not set.
     """
     if tube.has_options:
         return None

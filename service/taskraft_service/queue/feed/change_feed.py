@@ -42,7 +42,11 @@ class EntryStamp:
 
 
 TUBE_STRIDE: Final = 0x9E3779B1
-"""Spreads the tubes over the partitions; the tasks of one tube go to all partitions in turn."""
+"""Factor of the tube number in the choice of a partition, to spread the tubes over partitions.
+
+The partition is (tube number * factor + task id) modulo the number of partitions, so consecutive
+tasks of one tube go to all partitions in turn.
+"""
 
 NO_OUTCOME: Final = TaskOutcome.NONE
 RETENTION_CHUNKS_MAX: Final = 64
@@ -92,8 +96,9 @@ class ChangeFeed:
     ) -> None:
         """Append one event per task, in order; all tasks make the same transition in one tube.
 
-        Each task has the attempt and the session for the event, and still the ``since_ms`` of its
-        previous state. Events are plain tuples, because creating a named tuple takes twice as long.
+        At the call, each task must have the attempt and the session that the event shows, and the
+        ``since_ms`` of its previous state. Events are plain tuples, because creating a named tuple
+        takes twice as long.
         """
         tube = tasks[0].tube
         name, salt = tube.name, tube.number * TUBE_STRIDE
@@ -139,7 +144,7 @@ class ChangeFeed:
     def read(
         self, partition: int, from_seq: int, to_seq: int, rows_max: int
     ) -> Iterator[ChangeChunk]:
-        """Return the events from ``from_seq`` to before ``to_seq`` in order, without trimmed ones.
+        """Return the events from ``from_seq`` to before ``to_seq`` in order; skip trimmed events.
 
         A chunk has at most ``rows_max`` rows and begins where the chunk before ended. The feed must
         not change during the iteration: take some chunks, then call again from the last
@@ -171,9 +176,10 @@ class ChangeFeed:
     ) -> Mapping[int, int] | None:
         """Return the new ``low_seq`` by partition if events are too old or too many, or None.
 
-        ``bytes_max`` is for all partitions together. An event that is only too old stays while a
-        consumer has not read it; such events start at ``held_back``. One call reads a bounded
-        number of chunks.
+        Events are deleted if the partitions together exceed ``bytes_max``, or if they are older
+        than ``age_ms``. Age does not delete events from the sequence numbers ``held_back`` on (by
+        partition), because a consumer has not read them yet. One call reads a bounded number of
+        chunks.
         """
         share = bytes_max // max(len(self.partitions), 1)
         low_seq = {}

@@ -177,7 +177,7 @@ def _pack_texts(column: Sequence[str], places: dict[str, int]) -> bytes:
 
 
 def encode(fields: Sequence[int | str], bytes_before: int = 0) -> bytes:
-    """Return events in stored form 2; ``fields`` has the fields of all events in a row."""
+    """Return events in stored form 2; ``fields`` has the fields of event after event."""
     tubes: dict[str, int] = {}
     texts: dict[str, int] = {"": 0}
     parts: list[bytes] = []
@@ -200,8 +200,10 @@ def encode(fields: Sequence[int | str], bytes_before: int = 0) -> bytes:
 ENCODERS: Final[Mapping[FeedVersion, Callable[[Sequence[int | str], int], bytes]]] = {
     FeedVersion.V2: encode,
 }
-"""Returns events, and the bytes before them, in each stored form; a node writes the form of the
-cluster version."""
+"""Encoders of events by stored form; a node writes the form that the cluster version determines.
+
+Arguments: the fields of the events, and the bytes that the partition had written before them.
+"""
 
 
 def _framed(text: str) -> bytes:

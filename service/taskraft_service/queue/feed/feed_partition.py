@@ -28,7 +28,7 @@ PARTITION_NUMBERS: Final[FieldTable[dict[str, int]]] = FieldTable(
     Number("high_ms", "q"),
     Number("bytes_written", "Q"),
 )
-"""First sequence number, first one that is not stored, last instant, bytes written so far."""
+"""First sequence number, first number not in the store, last instant, bytes written so far."""
 
 
 @value

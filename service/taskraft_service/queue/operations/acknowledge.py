@@ -146,7 +146,8 @@ def acknowledge_each(
 ) -> Sequence[Sequence[ItemRefusal]]:
     """Execute plain acknowledgements together; return the refused items of each.
 
-    Empty: nothing was executed, because the end of one of the tasks has further effects.
+    If a task has extras, such as a group or dependents, its end has further effects. The function
+    then executes nothing and returns an empty sequence.
     """
     leases = state.leases
     tasks: dict[int, QueueTask] = {}

@@ -39,7 +39,7 @@ from taskraft_service.queue.values import value
 
 @value
 class Snatch:
-    """Revoke leases; the attempts count.
+    """Revoke leases; a revoked attempt stays counted as an attempt.
 
     Answer: ``CountResult``.
     """
@@ -141,7 +141,10 @@ def restart(state: QueueState, command: Restart) -> CountResult | Refusal:
 
 
 def restart_one(state: QueueState, task: QueueTask, delay_ms: int) -> None:
-    """Start a delayed, buried or finished task again; no other task has its unique key."""
+    """Start a delayed, buried or finished task again.
+
+    The caller has checked that no other task has the unique key of this task.
+    """
     leave_order(task)
     forget_attempts(task)
     _live_again(state, task, delay_ms)

@@ -182,9 +182,9 @@ class Candidates:
             heapify(self._heads)
 
     def first(self) -> QueueTask | None:
-        """Return the most urgent task; claim it before ``proceed``.
+        """Return the most urgent task; the caller claims the task before it calls ``proceed``.
 
-        A task whose time to live is over ends instead, because its timer may fire later.
+        A task whose time to live is over ends here, because its timer may fire later.
         """
         state = self._state
         while self._heads:
@@ -207,9 +207,9 @@ class Candidates:
         self._compete()
 
     def end(self) -> None:
-        """Release tasks that were looked up but not claimed, if only this look-up keeps them.
+        """Evict the tasks that were looked up but not claimed, unless they must stay in memory.
 
-        Call this when ``offers`` asks for it; nothing else releases such tasks.
+        Nothing else evicts such tasks, so the caller must call this method at the end of the take.
         """
         for task in self._looked_at.values():
             if task.state is READY and not task.dirty and not task.tube.ready.is_head(task):

@@ -34,7 +34,7 @@ class Choice(Protocol):
         tubes: Sequence[QueueTube],
         room: int,
         bytes_max: int,
-        has_some: bool,  # noqa: FBT001 - by position, as the rest
+        has_some: bool,  # noqa: FBT001 - all arguments are passed by position
         /,
     ) -> list[QueueTask]:
         """Return up to ``room`` tasks with at most ``bytes_max`` bytes in total.

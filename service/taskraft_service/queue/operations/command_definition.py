@@ -1,6 +1,8 @@
-"""Define how a module of ``operations`` declares a command: its answer, side and ready tasks.
+"""Define how a module of ``operations`` declares a command and its properties.
 
-Each module ends with the definitions of its commands; ``operations.registry`` lists them all.
+A definition says how the command is executed, how its answer is stored, and whether it acts on
+replicated or temporary tubes (its side). Each module ends with the definitions of its commands;
+``operations.registry`` lists them all.
 
 The answer to each request id is stored for some minutes, so that a repeated request gets the first
 answer again. The records are compact, because all requests of these minutes are stored. Leases,
@@ -123,11 +125,11 @@ class ReadyPrediction:
 
 
 def predict_nothing(_prediction: ReadyPrediction, _command: object) -> None:
-    """Add no tube, because the command makes no task ready or signals its tubes itself."""
+    """Add no tube: the command makes no task ready, or it calls ``LeaderSignals.signal_ready``."""
 
 
 def tubes_of_end(state: QueueState, tube: str) -> Iterator[str]:
-    """Yield a tube if the end of one of its leases may let another task be taken."""
+    """Yield the tube if its leases are limited: the end of a lease may make a task available."""
     found = state.tubes.get(tube)
     if found is not None and limits_leases(found):
         yield tube
@@ -141,7 +143,7 @@ def tubes_of_session(state: QueueState, session_id: str) -> Iterator[str]:
 
 
 def tubes_of_dependents(state: QueueState, task: QueueTask) -> Iterator[str]:
-    """Yield the tubes of the tasks that depend on a task, of the first ``DEPENDENTS_MAX``."""
+    """Yield the tubes of the first ``DEPENDENTS_MAX`` tasks that depend on a task."""
     for number, _ in state.dependents.first_of(task.extras.dependents, DEPENDENTS_MAX):
         tube = state.tubes.by_number.get(number)
         if tube is not None:
@@ -201,7 +203,7 @@ def side_of_name(command: _IsNamed, side_lookup: SideLookup) -> Side:
 def no_violations(
     _command: object, _side: Side, _side_lookup: SideLookup, _path: str
 ) -> Iterator[Violation]:
-    """Yield nothing, because the command can be executed on both sides."""
+    """Yield nothing: the command is valid for replicated and for temporary tubes."""
     return iter(())
 
 

@@ -131,7 +131,7 @@ def waiting_of(
     still_open: tuple[Awaited, ...],
     on_failure: OnDependencyFailure,
 ) -> Waiting:
-    """Return the open dependencies of a task; its delay starts after the last of them ends.
+    """Return the open dependencies of a task; its delay starts after the last dependency ends.
 
     If the producer set an absolute time, the task cannot be taken before this time.
     """
@@ -203,7 +203,7 @@ def _hear(state: QueueState, task: QueueTask, ending: TaskEnding) -> None:
 
 
 def _begin_delay(state: QueueState, task: QueueTask, waiting: Waiting) -> None:
-    """Start the delay of a task now; it ends at the producer's absolute time or later."""
+    """Start the delay of a task now; an absolute time of the producer may prolong the delay."""
     if waiting.delay_ms <= 0:
         return
     due_ms = min(after(state.now_ms, waiting.delay_ms), NEVER_MS - 1)

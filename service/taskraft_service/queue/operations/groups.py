@@ -143,7 +143,7 @@ def _refusal_of_group_task(state: QueueState, following: GroupTask, path: str) -
 def start_group(state: QueueState, command: StartGroup) -> GroupResult | Refusal:
     """Start the held tasks; a group without tasks ends at once.
 
-    Repeating it has no effect.
+    A second start has no effect.
     """
     group = state.groups.find(command.name)
     if isinstance(group, Refusal):

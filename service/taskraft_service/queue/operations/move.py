@@ -188,7 +188,8 @@ def _move(state: QueueState, task: QueueTask, target: QueueTube, command: Move) 
     elif command.delay_ms is not None:
         set_delay(state, task, delay_ms)
     if not command.move_to:
-        state.signals.signal_ready(target)  # the target is not known to the prediction
+        # The leader's prediction cannot know the tube of origin of a dead letter.
+        state.signals.signal_ready(target)
     move_to(state, task, target, delay_ms, command.position, key)
 
 

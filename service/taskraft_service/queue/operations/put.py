@@ -113,7 +113,7 @@ def put(
         CountedOperation.URGENT, sum(new.position is Position.FRONT for new in plan.new)
     )
     for conflict in plan.conflicts:
-        if conflict.task_id < first_id:  # the tasks of this put were planned with this change
+        if conflict.task_id < first_id:  # the plan merged other conflicts into new tasks
             settle_conflict(state, tube, conflict)
     return PutResult(plan.ids, plan.refused, [conflict.place for conflict in plan.conflicts])
 

@@ -144,7 +144,7 @@ def keep_sessions(state: QueueState, command: KeepSessions) -> KeepResult:
 
 
 def attach_session(state: QueueState, command: AttachSession) -> KeepResult:
-    """Stop or start the time to run of a session; with time to run 0 it ends on detach."""
+    """Stop or start the time to run of a session; a session with time to run 0 ends on detach."""
     session = state.sessions.find(command.session_id)
     if isinstance(session, Refusal):
         return KeepResult([], [ItemRefusal(0, session)])

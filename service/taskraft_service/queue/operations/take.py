@@ -165,7 +165,7 @@ def _tubes(state: QueueState, command: Take) -> list[QueueTube] | Refusal:
 def _chosen(
     state: QueueState, command: Take, tubes: Sequence[QueueTube]
 ) -> list[QueueTask] | Refusal:
-    """Take one task by id, in any order; the task may be READY, DELAYED or BURIED."""
+    """Take one task by id, whatever its position; the task may be READY, DELAYED or BURIED."""
     assert command.task_id is not None
     if len(command.tubes) != 1:
         return Refusal(Reason.INVALID_FIELD, "task_id needs exactly one tube", {"field": "task_id"})

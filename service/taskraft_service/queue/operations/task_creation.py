@@ -42,7 +42,7 @@ def create_with_attributes(
         task = QueueTask(tube, tube.next_id, terms, now_ms, body, size, new.type, new.subqueue)
         tube.next_id += 1
         own_operation = terms.operation
-        if run and new.dependencies is not None:  # may depend on an earlier task of the run
+        if run and new.dependencies is not None:  # a dependency may be in the run
             transition(state, tube, run, operation)
             run = []
         if _has_extras(new) and _give_extras(state, task, new, restarting):
@@ -93,7 +93,7 @@ class Conflict(NamedTuple):
 
 
 def settle_conflict(state: QueueState, tube: QueueTube, conflict: Conflict) -> None:
-    """Restart or replace the existing task, if the item asks for it."""
+    """Restart or replace the existing task, according to ``on_conflict`` of the new item."""
     task = state.find(tube, conflict.task_id)
     assert task is not None, f"tube {tube.number} has no task {conflict.task_id}"
     new = conflict.new
@@ -104,7 +104,7 @@ def settle_conflict(state: QueueState, tube: QueueTube, conflict: Conflict) -> N
 
 
 def _replace(state: QueueState, task: QueueTask, new: NewTask) -> None:
-    """Replace a waiting task by a new task, which keeps its id, group and dependencies.
+    """Replace the attributes of a waiting task; the task keeps its id, group and dependencies.
 
     A buried task becomes READY or DELAYED, and its attempts start again at 0.
     """

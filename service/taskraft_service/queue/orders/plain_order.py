@@ -1,7 +1,7 @@
-"""Order ready tasks by lane, rank and id: those of one type, and all tasks without sub-queues.
+"""Order the ready tasks of a tube without sub-queues by lane, rank and id.
 
-A take of one type does not scan other types, because each type has its own order, in addition to
-the order of all tasks. A task without a type is only in the order of all tasks.
+Each type has an order of its own in addition to the order of all tasks, so that a take of one type
+does not scan the tasks of other types. A task without a type is only in the order of all tasks.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ class TypedOrders:
             self._order(task_type).discard(entry)
 
     def ask(self, types: Sequence[str]) -> list[OrderedIndex]:
-        """Return the indexes of some types; a change to another type's order makes them invalid."""
+        """Return the indexes of some types, and keep them in memory.
+
+        The indexes are valid until the order of another type changes.
+        """
         if not self.has_any:
             return []
         wanted = dict.fromkeys(types)
@@ -241,7 +244,7 @@ class PlainOrder:
         return self._index.ordered(after)
 
     def coming(self, count: int) -> Sequence[OrderKey]:
-        """Return about ``count`` entries that will be taken next, by type or without."""
+        """Return about ``count`` entries that takes, with or without a type, will reach next."""
         entries = self._index.coming(count)
         return [*entries, *self.types.coming(count)] if self.types.has_any else entries
 

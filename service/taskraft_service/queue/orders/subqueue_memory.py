@@ -125,7 +125,7 @@ class SubqueueMemory:
     def coming(self, count: int, room: int) -> list[OrderKey]:
         """Return about ``room`` next entries of warm sub-queues, the most recently used first.
 
-        Each sub-queue gives at most its equal share of ``count``.
+        Each warm sub-queue gives at most an equal share of ``count``, and at least one entry.
         """
         share = max(count // max(len(self._warm), 1), 1)
         places: list[OrderKey] = []

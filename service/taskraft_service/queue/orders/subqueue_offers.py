@@ -218,7 +218,7 @@ class SubqueueOffers:
         return first
 
     def give(self, subqueue: Subqueue, now_ms: int) -> None:
-        """Count a task that is taken from a sub-queue, offered or not."""
+        """Count a task that is taken from a sub-queue, whether the task was offered or not."""
         subqueue.taken += 1
         if self._rates.per_second:
             self._rates.use(subqueue.name, now_ms)
@@ -240,11 +240,10 @@ class SubqueueOffers:
     # ----------------------------------------------------------------------------------- the store
 
     def write(self, subqueue: Subqueue, writes: list[Write]) -> None:
-        """Append the changes of a sub-queue's offered task; its order must be in memory.
+        """Append the changes of a sub-queue's offered task; the sub-queue must be warm.
 
         The offered task has one key in the order of its tube and one in the order of its type. With
-        weights, the value that is stored for the task in its sub-queue is the turn of the
-        sub-queue.
+        weights, the turn of the sub-queue is stored with the task's entry in the sub-queue.
         """
         written, offered = subqueue.written, subqueue.offered
         written_type, offered_type = subqueue.written_type, subqueue.offered_type

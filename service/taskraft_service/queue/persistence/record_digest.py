@@ -4,7 +4,7 @@ The hash covers the records of tasks with their payloads, unique keys, sessions,
 groups. Their bytes follow from the applied entries alone, with one exception: the record of a task
 that is not TAKEN may name a session that has ended, so the session is left out. Records of removed
 tubes, kept request ids and the change feed are left out, because replicas write them at different
-times or in other pieces. Positions and timers follow from the records of the tasks.
+times or divide them differently. Positions and timers follow from the records of the tasks.
 """
 
 from __future__ import annotations

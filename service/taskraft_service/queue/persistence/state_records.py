@@ -216,7 +216,7 @@ def _collect_tubes(state: QueueState, writes: list[Write]) -> None:
 
 
 def bare_task(body: bytes) -> NewTask:
-    """Return a new task with a body and default attributes."""
+    """Return a task with the given body and no attributes; the default for tests and tools."""
     return NewTask(body, len(body))
 
 

@@ -78,7 +78,7 @@ def _goes_alone(state: QueueState, task: QueueTask) -> bool:
 
 
 def _let_go(state: QueueState, task: QueueTask) -> None:
-    """Evict a task or its content from memory, unless it may be needed soon."""
+    """Evict a task, or only its content, from memory unless a take may need it soon."""
     tube = task.tube
     if tube.number not in state.tubes.by_number:
         state.evict(task)
@@ -151,7 +151,7 @@ class TaskWrites:
     def _add_places(
         self, task: QueueTask, before: StoredPosition | None, where: StoredPosition
     ) -> None:
-        """Write the order key (or lease key) of a task and its key by type, if they changed."""
+        """Write the keys of a task in its order (or its lease) and by type, if they changed."""
         tube, places = task.tube, self._places
         old, new = b"" if before is None else place_key(tube, before), place_key(tube, where)
         if new != old:
@@ -207,7 +207,7 @@ def delete_outside(task: QueueTask, writes: list[Write]) -> None:
 
 
 def _delete_neighbours(tasks: Sequence[QueueTask], writes: list[Write]) -> None:
-    """Delete all keys of tasks of one tube; the task ids are consecutive."""
+    """Delete all keys of tasks of one tube with consecutive task ids."""
     number, first_id = tasks[0].tube.number, tasks[0].id
     if len(tasks) >= NEIGHBOURS_MIN:
         end = task_key(number, first_id + len(tasks))

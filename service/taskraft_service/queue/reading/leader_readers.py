@@ -98,14 +98,14 @@ class LeaderReaders:
 
         The leader tries the drivers before it proposes the command. If a driver fails in the trial,
         only the put is refused. A driver that fails only later, while an entry is applied, puts its
-        tube into quarantine. The trial changes nothing. It uses the applied state, so the arguments
-        at the apply may differ.
+        tube into quarantine. The trial changes nothing. The trial uses the state that is applied
+        now, so the driver's arguments may differ when the entry is applied.
         """
         state = self._state
         if not state.tubes.drivers or not isinstance(command, Put | ExecuteBatch):
             return None
         if command.request_id and state.requests.find(command.request_id) is not None:
-            return None  # a repeated request gets its first answer
+            return None  # a repeated request gets the stored answer and runs no driver
         if isinstance(command, ExecuteBatch):
             refusals = (self.refusal_by_trial(operation) for operation in command.operations)
             return next((refusal for refusal in refusals if refusal is not None), None)
@@ -190,7 +190,7 @@ class LeaderReaders:
     # ---------------------------------------------------------------------------------------- room
 
     def has_room(self, name: str, tasks: int, payload_bytes: int) -> bool:
-        """Return whether a put of this size fits into a tube; true for an unknown tube."""
+        """Return whether a tube has capacity for a put of this size; True for an unknown tube."""
         tube = self._state.tubes.get(name)
         return tube is None or tube.refusal_to_grow(tasks, payload_bytes) is None
 
@@ -217,7 +217,7 @@ class LeaderReaders:
         return (tube.number, tube.next_id) if tube is not None else None
 
     def was_put(self, name: str, task_id: int) -> bool:
-        """Return whether a tube has had a task with this id, also under an earlier leader."""
+        """Return whether a tube has ever assigned this task id, under this or an earlier leader."""
         tube = self._state.tubes.get(name)
         least = TEMPORARY_TASKS if self._state.origin.task else 0
         return tube is not None and least < task_id < tube.next_id
@@ -227,7 +227,7 @@ def _refusal_of_put(state: QueueState, command: Put) -> Refusal | None:
     """Try the driver of a tube with the tasks of a put; see ``LeaderReaders.refusal_by_trial``."""
     tube = state.tubes.get(command.tube)
     if tube is None or tube.custom is None or tube.is_temporary:
-        return None  # the tasks of a temporary tube are in another queue, where it is not temporary
+        return None  # a temporary tube's tasks are in another queue, and its driver is tried there
     memory = tube.memory
     next_id = tube.next_id
     for item, task in enumerate(command.tasks):

@@ -129,7 +129,7 @@ class QueueReaders(LeaderReaders):
         may_take: Callable[[str], bool],
         owns: Callable[[str], bool],
     ) -> frozenset[int]:
-        """Return the tokens that are not leases of the caller.
+        """Return the tokens that are leases of other callers, or no leases at all.
 
         ``may_take`` returns whether the caller may take from the named tube. ``owns`` returns
         whether the caller owns the sessions of the given owner. Both are called once for each pair

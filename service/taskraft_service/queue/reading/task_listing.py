@@ -48,7 +48,7 @@ NOTHING_LEFT: Final = Window(0, 0)
 
 @value
 class Listing:
-    """Defines which tasks to list, and the maximum size of one part.
+    """Request for a list: which tasks to list, and the maximum size of one part.
 
     Args:
         chosen: selects the tasks; None selects all tasks.

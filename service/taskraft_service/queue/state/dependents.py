@@ -82,7 +82,7 @@ class DependentsIndex:
         return self.first < self.following
 
     def ended(self, task: QueueTask, outcome: TaskOutcome) -> None:
-        """Create an ending with the set of a task that ends; the task has no set afterwards."""
+        """Create an ending that takes over the task's set of dependents; the task keeps no set."""
         self._fresh[self.following] = TaskEnding(
             task.extras.dependents, outcome, task.tube.name, task.id
         )

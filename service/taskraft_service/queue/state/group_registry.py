@@ -147,7 +147,10 @@ class GroupRegistry:
     # ------------------------------------------------------------------------------- the tasks
 
     def _counting(self, task: QueueTask) -> TaskGroup | None:
-        """Return the group that counts a task, or None; never a later group of the same name."""
+        """Return the unfinished group that counts a task, or None.
+
+        A later group of the same name has another number and does not count the task.
+        """
         group = self.by_name.get(task.extras.group)
         if group is None or group.number != task.extras.group_number or group.has_ended:
             return None

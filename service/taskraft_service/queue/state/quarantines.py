@@ -3,8 +3,8 @@
 A failure changes nothing else: the task keeps the rank of its priority, and a task that cannot be
 checked is accepted. Replicas with the same driver therefore stay equal.
 
-A record stays when its tube is dropped or truncated: a member that replays the entry later asks
-the other members whether their drivers failed there too (decision 13).
+A record stays when its tube is dropped or truncated: a member that replays the entry later asks the
+other members whether their drivers failed too (decision 13).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ Editor: TypeAlias = Callable[[bytes, bytes], Edited | Refusal]
 
 
 def unchanged(body: bytes, changes: bytes) -> Edited | Refusal:
-    """Raise an error; for tests in which no command changes the content of a task."""
+    """Raise AssertionError; an ``Editor`` for queues whose commands never change task content."""
     raise AssertionError(f"no editor for {len(changes)} bytes of changes to {len(body)} bytes")
 
 

@@ -95,9 +95,9 @@ NO_TASK: Final[SetMember] = (0, 0)
 class TaskSchedule:
     """A schedule.
 
-    ``last_task_id`` is the id of its last task as it was put; ``last`` is where that task is now. A
-    truncated tube, or a tube that was dropped and created again, has another number, so ``last``
-    never names another task.
+    ``last_task_id`` is the id of its last task as it was put. ``last`` is the tube number and id of
+    that task now. A tube gets another number when it is truncated, or dropped and created again, so
+    ``last`` never refers to another task.
     """
 
     __slots__ = (

@@ -78,7 +78,7 @@ class TaskWatch:
         self.tubes.setdefault(tube, _Watched()).floors.append(first_id)
 
     def discard_floor(self, tube: int, first_id: int) -> None:
-        """Undo one ``add_floor``."""
+        """Remove the floor that one call of ``add_floor`` added."""
         watched = self.tubes.get(tube)
         if watched is not None and first_id in watched.floors:
             watched.floors.remove(first_id)

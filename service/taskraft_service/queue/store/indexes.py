@@ -197,7 +197,7 @@ class Timers(OrderedIndex):
 
 
 def write_timer(holder: TimedRecord, writes: list[Write]) -> None:
-    """Append what updates the stored timer of a tube or a session to ``writes``."""
+    """Append the change of the stored timer of a tube or a session, if any, to ``writes``."""
     timer = timer_key(holder.timer) if holder.timer is not None else b""
     if timer != holder.written:
         if holder.written:

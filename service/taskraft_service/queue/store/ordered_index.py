@@ -1,4 +1,4 @@
-"""An ordered set: the lowest entries are in memory, and the other entries are in the store.
+"""Implement an ordered set with its lowest entries in memory and the others in the store.
 
 Memory use therefore does not grow with the backlog. The index itself does not write. Its owner
 writes the keys of the entries in batches, and calls ``flushed`` when the store has every change.
@@ -149,7 +149,7 @@ class OrderedIndex:
         return [] if least is None else [least]
 
     def put_back(self, entry: OrderKey) -> None:
-        """Add a popped entry again, and cancel its removal if it was the last removal."""
+        """Add an entry that was popped; if its removal was the last one, cancel the removal."""
         if self._removed and self._removed[-1] == entry:
             self._removed.pop()
         self.add(entry)
@@ -173,7 +173,7 @@ class OrderedIndex:
         return self._members
 
     def is_head(self, entry: OrderKey) -> bool:
-        """Return whether an entry with this key is, or would be, in memory."""
+        """Return whether an entry belongs to the head, the part of the index that is in memory."""
         return self._bound is None or entry <= self._bound
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:

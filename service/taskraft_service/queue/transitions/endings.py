@@ -32,8 +32,8 @@ def end(
 ) -> None:
     """End a task: it leaves the tube (GONE), or is kept (DONE, ZOMBIE) with its outcome.
 
-    The caller must have removed the task from its order, and set the retention of a kept task. For
-    a task that had ended before and was kept, only the transition happens.
+    The caller must have removed the task from its order, and set the retention of a kept task. A
+    kept task has ended before, so its removal has none of the effects of an end.
     """
     if task.state in FINISHED:
         transition(state, task.tube, (task,), operation, kind, reason)

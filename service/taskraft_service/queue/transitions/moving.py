@@ -169,7 +169,7 @@ def _arrived(
     delay_ms: int,
     position: Position,
 ) -> QueueTask:
-    """Return the new task for the target tube, in state GONE."""
+    """Return the new task that represents the moved task in the target tube, in state GONE."""
     priority = _priority_in(target, task.priority)
     delayed = _is_delayed(target, delay_ms)
     terms = EffectiveTaskOptions(

@@ -1,4 +1,4 @@
-"""Change the state of tasks; no other module does.
+"""Change the state of tasks; no other module may change it.
 
 ``transition`` looks the target state up in ``LIFE_CYCLE`` and updates everything that depends on
 the state of a task: leases, ready and buried orders, timers, counters, ready ages, groups, unique
@@ -235,9 +235,10 @@ def _tell_groups(
 def unhold_if_clear(
     state: QueueState, task: QueueTask, operation: Operation, delayed_operation: Operation
 ) -> None:
-    """Make a held task READY, or DELAYED until its time, unless something else holds the task.
+    """Make a held task READY, or DELAYED until its time, unless the task is still held.
 
-    ``operation`` makes the task ready, ``delayed_operation`` delays it.
+    A group that is not started, or an open dependency, holds a task. ``operation`` makes the task
+    ready, ``delayed_operation`` delays the task.
     """
     assert task.state is HELD
     if task.extras.waiting is not None or state.groups.holds(task):
