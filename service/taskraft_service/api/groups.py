@@ -66,7 +66,7 @@ class GroupService:
         return pb.CreateGroupResponse(group=group, revision=outcome.index)
 
     async def start(self, call: UnaryCall[pb.StartGroupRequest]) -> pb.StartGroupResponse:
-        """Start a group; a large group takes several entries, some of them after the answer."""
+        """Start a group; the last tasks of a large group may be started after the answer."""
         check_named_request(call.request.name, call.request.request_id, call.request.client_id)
         outcome = await self._executor.execute(START_GROUP, call)
         group = visible_group(
@@ -75,7 +75,7 @@ class GroupService:
         return pb.StartGroupResponse(group=group, revision=outcome.index)
 
     async def cancel(self, call: UnaryCall[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
-        """Cancel a group; a large group takes several entries, some of them after the answer."""
+        """Cancel a group; the last tasks of a large group may be removed after the answer."""
         check_named_request(call.request.name, call.request.request_id, call.request.client_id)
         outcome = await self._executor.execute(CANCEL_GROUP, call)
         group = visible_group(

@@ -23,9 +23,9 @@ HEALTH_CALLS_MAX: Final = 1_000
 other calls."""
 METADATA_BYTES_MAX: Final = 8 * 1024
 CALLS_PER_CONNECTION_MAX: Final = 128
-"""Maximum number of concurrent calls on a connection of a client. It bounds the calls of one
-connection that wait for the event loop, and with them the wait of other calls. Further calls wait
-at the client; gRPC refuses some of them if a client reaches the maximum for long."""
+"""Maximum number of concurrent calls on a connection of a client. The limit keeps one connection
+from filling the event loop and delaying the calls of others. Further calls wait at the client; gRPC
+refuses some of them if a client stays at the maximum for long."""
 PING_MS: Final = 10_000
 """Half the idle time after which the server pings a connection, and the maximum wait for the reply,
 in ms."""
@@ -34,8 +34,8 @@ CLIENT_PING_MS_MIN: Final = 250
 The server closes the connection of a client that pings more often, with ENHANCE_YOUR_CALM
 (too_many_pings)."""
 HANDSHAKE_MS: Final = 10_000
-"""Maximum time for TLS and the first bytes of HTTP/2, and then for the reply to the settings of the
-server; gRPC's own limits are two minutes and one."""
+"""Maximum time in ms for TLS and the first bytes of HTTP/2, and again for the reply to the server's
+HTTP/2 settings. gRPC's defaults are two minutes and one minute."""
 
 IDLE_MS: Final = 300_000
 """Maximum idle time of a connection without a call, in ms; gRPC clients connect again. There is no
@@ -100,10 +100,10 @@ def build_server(
     """Return a server with some services and the health service; it does not listen yet.
 
     gRPC refuses calls above ``concurrent_max`` without a reason, so ``concurrent_max`` is higher
-    than the limits of the endpoint. As many calls may wait for the event loop: by default, gRPC
-    cancels some calls of a burst, also without a reason, once 1 000 calls wait. gRPC closes
-    connections above ``connections_max``. Calls above ``per_connection_max`` on one connection wait
-    at the caller.
+    than the limits of the endpoint. ``concurrent_max`` also limits the calls that wait for the
+    event loop: with gRPC's default of 1 000, gRPC would cancel some calls of a burst without a
+    reason. gRPC closes connections above ``connections_max``. Calls above ``per_connection_max`` on
+    one connection wait at the caller.
 
     The health service needs no credentials, because it reveals nothing about tasks.
     """

@@ -34,7 +34,7 @@ def download(client: Client, part: Path, *, local: bool) -> SnapshotInfo:
         OSError: the file cannot be written.
     """
     if part.exists():
-        # Without its snapshot on a node, an incomplete file is useless, and a new one is begun.
+        # If the node no longer keeps the snapshot of an incomplete file, write a new file.
         with suppress(errors.SnapshotNotFound, SnapshotFileInvalid):
             return _complete(client, part, local=local)
     with _opened(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "wb") as file:

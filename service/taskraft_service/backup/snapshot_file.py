@@ -168,7 +168,7 @@ def _refuse_format(line: bytes) -> NoReturn:
 
 
 def make_durable(file: BinaryIO) -> None:
-    """Write a file to disk, if it is a file on a disk."""
+    """Flush a file, and sync it to disk; a pipe is only flushed."""
     file.flush()
     if file.seekable():
         os.fsync(file.fileno())

@@ -46,14 +46,15 @@ def continued_estimate(
 
     Each estimate is a lower bound, so the highest of equal rank is used:
 
-    1. Estimates of the last leader's time. A leader after ``term`` continued this time and was
-       lost before its Startup was applied, so its time is not higher.
-    2. Estimates of an earlier leader's time in the same epoch, minus ``START_DELAY_MS_MAX``. They
-       can be higher than the last leader's time by as much as this leader started too low.
-    3. Estimates of the earliest later epoch. No deadline depends on it yet.
+    1. Estimates of the cluster time of the leader of ``term``, or of a later leader. A later
+       leader was lost before its Startup was applied. It had continued the time of the leader of
+       ``term``, so its time is not higher.
+    2. Estimates of an earlier leader's time in the same epoch, minus ``START_DELAY_MS_MAX``,
+       because the cluster time of the leader of ``term`` can have started lower by that much.
+    3. Estimates of the earliest later epoch. No deadline depends on that epoch yet.
 
-    An estimate of an earlier epoch does not count: a leader that did not know it has started the
-    cluster time again.
+    An estimate of an earlier epoch does not count, because the cluster time was started again
+    from wall clocks since then.
 
     Args:
         estimates: the estimates of the members at this instant.
@@ -75,7 +76,7 @@ def continued_estimate(
 
 
 def least_plausible(guesses: Iterable[int], floor_ms: int) -> int:
-    """Return the lowest estimate at or above the floor, or the floor if no estimate is.
+    """Return the lowest estimate at or above the floor, or the floor if there is none.
 
     Used while the members' estimates disagree. The lowest estimate is safest: if the cluster time
     is too low, deadlines are late, but if it is too high, leases end and tasks are deleted too

@@ -131,7 +131,7 @@ class ClusterClock:
         """Record the timestamp of an applied entry; timestamps of replayed entries can be old."""
         self._applied_ms = max(self._applied_ms, stamp_ms)
         if stamp_ms <= self._floor_ms:
-            return  # as for each entry of this leader
+            return  # true for each entry that this node proposed
         self._floor_ms = stamp_ms
         if self._ahead_ms is not None:
             self._raise_to(stamp_ms)
@@ -172,7 +172,8 @@ class ClusterClock:
             at_least_ms: the lowest cluster time.
             epoch: the epoch of the cluster time; 0: unchanged.
         """
-        self._floor_ms = self._applied_ms  # a timestamp that a follower returned is only shown
+        # Timestamps that this node returned as a follower are in no entry, so they do not count.
+        self._floor_ms = self._applied_ms
         self._raise_to(max(at_least_ms, self.now_ms()))
         self._leads = True
         self.epoch, self.term = epoch or self.epoch, term

@@ -18,9 +18,9 @@ BEACON_AGE_MS_MAX: Final = 10_000
 class _MemberClock:
     """The clocks of a member relative to this node's monotonic clock, from its last beacon.
 
-    Both continue at the rate of the monotonic clock. ``cluster_ahead_ms`` is None if the member
-    does not know the cluster time. ``heard_in`` is the term in which this node led when it received
-    the beacon; 0: it did not lead.
+    Both clocks continue at the rate of the monotonic clock. ``cluster_ahead_ms`` is None if the
+    member does not know the cluster time. ``heard_in`` is the term in which this node led when it
+    received the beacon; 0: it did not lead.
     """
 
     heard_at_ms: int

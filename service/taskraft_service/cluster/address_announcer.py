@@ -98,7 +98,10 @@ class AddressAnnouncer:
         return True
 
     def _is_known(self) -> bool:
-        """Return whether the roster is correct; a member that is not in it yet is about to join."""
+        """Return whether the roster has this node's addresses.
+
+        Also return True if the node has not joined yet, because joining reports the addresses.
+        """
         own = info_of(self._identity.member)
         known = find(self._roster(), own.member)
         if known is None or not known.directory_id:

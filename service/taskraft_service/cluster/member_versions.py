@@ -63,5 +63,5 @@ class MemberVersions:
         return None if is_old else spoken
 
     def of_all(self, members: Iterable[PeerAddress]) -> dict[str, VersionRange | None]:
-        """Return the versions of some members by name; None as for ``of``."""
+        """Return the versions of members by name; None: the member has not answered for 10 s."""
         return {member.name: self.of(member.member_id) for member in members}

@@ -78,8 +78,8 @@ def request_hash(request: Message, raw: bytes) -> int:
     order each time, even when they repeat a request.
     """
     ordered = request.SerializeToString(deterministic=True) if _has_maps(request, raw) else raw
-    # A principal once stood before the second NUL; it is part of the scope now. The NUL stays, so
-    # hashes in older logs stay valid.
+    # Earlier versions wrote the principal before the second NUL; it is part of the scope now. The
+    # NUL stays, so that hashes in older logs stay valid.
     named = f"{request.DESCRIPTOR.full_name}\0\0".encode()
     digest = hashlib.blake2b(named, digest_size=HASH_BYTES)
     digest.update(ordered)

@@ -100,7 +100,7 @@ def _check_depth(text: str) -> None:
 
 
 def _malformed(text: str, error: UnexpectedInput) -> FilterMalformed:
-    """Describe where and why the parser stopped."""
+    """Return the error for the position at which the parser stopped, with the expected tokens."""
     expected: set[str] = set()
     position = len(text)
     if isinstance(error, UnexpectedToken):

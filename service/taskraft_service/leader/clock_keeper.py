@@ -48,7 +48,7 @@ TRANSFER_RETRY_CHECKS: Final = 30
 """Number of checks between two attempts to transfer the leadership."""
 
 
-WRONG: Final = "the wall clock of this node differs from those of a majority; set the clock"
+WRONG: Final = "the wall clock of this node differs from the clocks of a majority; set the clock"
 DISAGREE: Final = "no majority of the voters has wall clocks that agree; set the clocks"
 AGAINST: Final = "the wall clocks of a majority differ from the wall time of the cluster"
 RIGHT: Final = "the wall clock of this node agrees with those of a majority"
@@ -220,7 +220,7 @@ class ClockKeeper:
         if self._clock.deviates:
             return WRONG
         if agreed_ms is None:
-            # A follower receives no beacons of other followers, and may have lost the leader.
+            # A follower cannot judge: it gets no beacons of other followers.
             return DISAGREE if serves else self._told
         is_against = abs(agreed_ms - self._wall_offset_ms()) > WALL_TOLERANCE_MS
         return AGAINST if is_against else RIGHT

@@ -56,7 +56,7 @@ class LeaseCounts(Protocol):
 class PendingCommands:
     """Commands that wait for an entry, limited by number and bytes.
 
-    Beyond the limits, commands that end leases are still accepted, because an overloaded queue must
+    Above the limits, commands that end leases are still accepted, because an overloaded queue must
     be able to shrink. The number of leases that these commands end is limited to the number of
     existing leases. The size of all commands is limited to twice the limit.
 

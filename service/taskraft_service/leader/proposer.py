@@ -228,7 +228,10 @@ class Proposer:
         )
 
     def _due(self, now_ms: int) -> bool:
-        """Return whether a deadline is due at which no entry in flight will fire it."""
+        """Return whether the proposer must append an entry for a deadline that is due.
+
+        No entry is needed if the timestamp of an entry in flight reaches the deadline.
+        """
         deadline_ms = self._backend.next_deadline_ms()
         if deadline_ms is None or deadline_ms > now_ms:
             return False

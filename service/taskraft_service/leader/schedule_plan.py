@@ -87,7 +87,7 @@ class _Planner:
             return self._waiting((), self._view.done_ms, self._view.next_ms)
         if self._shown.catch_up == pb.Schedule.ALL:
             return self._walk(self._view.done_ms, [], keep_all=True)
-        # Times before this instant are missed with any jitter, so they are skipped without a walk.
+        # Times up to this instant are missed whatever their jitter, so the walk starts after it.
         sure_ms = max(self._view.done_ms, self._missed_ms - self._shown.jitter_ms - 1)
         slots: list[int] = []
         if self._shown.catch_up == pb.Schedule.ONE:
@@ -96,7 +96,10 @@ class _Planner:
         return self._walk(sure_ms, slots, keep_all=False)
 
     def _walk(self, after_ms: int, slots: list[int], *, keep_all: bool) -> SchedulePlan:
-        """Walk the times after ``after_ms``; ``slots`` holds at most one missed time."""
+        """Sort the times after ``after_ms`` into due and missed times, until the first future time.
+
+        ``slots`` holds the times to put a task for: at first at most one missed time.
+        """
         until_ms = after_ms
         for at_ms in self._ahead(after_ms):
             due_ms = self._due(at_ms)

@@ -1,9 +1,9 @@
 """Match waiting consumers with tasks that can be leased, on the leader only.
 
-Nothing here is replicated. When the proposer builds an entry it asks for claims: takes for the
-waiting consumers that the entry, or tasks that are already ready, can serve. The temporary tubes
-ask for their claims in the same way. Claims are based on estimates and reserve no tasks. A take
-that finds nothing changes nothing, and its consumer keeps waiting.
+Nothing here is replicated. When the proposer builds an entry, it asks this module for claims: takes
+for the waiting consumers that the entry, or tasks that are already ready, can serve. The temporary
+tubes ask for their claims in the same way. Claims are based on estimates and reserve no tasks. A
+take that finds nothing changes nothing, and its consumer keeps waiting.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class ReadyCounts(Protocol):
 class _Tube:
     """Bookkeeping of one tube that consumers wait on.
 
-    ``line`` holds the consumers in order of arrival, without subscriptions that have no credit.
-    ``claimed`` counts the tasks that unanswered claims expect. ``expected`` counts the tasks that
-    entries in flight may make ready.
+    ``line`` is the wait queue: the consumers in order of arrival, without subscriptions that have
+    no credit. ``claimed`` counts the tasks that unanswered claims expect. ``expected`` counts the
+    tasks that entries in flight may make ready.
     """
 
     line: dict[WaitingConsumer, None]
@@ -49,7 +49,7 @@ class _Tube:
 
 
 def _suits(consumer: WaitingConsumer, patterns: Sequence[TubePattern], name: str) -> bool:
-    """Return whether a consumer may see a tube and one of its patterns matches the name."""
+    """Return whether a consumer may take from a tube that one of its patterns matches."""
     return consumer.allows(name) and any(pattern.matches(name) for pattern in patterns)
 
 
@@ -89,7 +89,7 @@ class Waiters:
     # ------------------------------------------------------------------- consumers come and go
 
     def add(self, consumer: WaitingConsumer) -> None:
-        """Add a consumer at the end of the lines of its tubes."""
+        """Add a consumer at the end of the wait queues of its tubes."""
         assert consumer not in self._consumers
         exact = [source for source in consumer.sources if not is_pattern(source)]
         patterns = [TubePattern(source) for source in consumer.sources if is_pattern(source)]
@@ -139,16 +139,16 @@ class Waiters:
             self._to_check.pop(name, None)
 
     def requeue(self, consumer: WaitingConsumer) -> None:
-        """Add a consumer that got new credit to the end of its lines again."""
+        """Add a consumer that got new credit at the end of the wait queues of its tubes again."""
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].line.setdefault(consumer, None)
             self._to_check[name] = None
 
     def filter_changed(self, consumer: WaitingConsumer) -> None:
-        """Add a consumer whose filter changed to its lines again.
+        """Add a consumer whose filter changed to the wait queues of its tubes again.
 
-        Its tubes are checked as if new tasks had become ready, even if an older claim is
-        unanswered.
+        The tubes of the consumer are checked as if new tasks had become ready, even if an earlier
+        claim is unanswered.
         """
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].serial += 1
@@ -265,7 +265,10 @@ class Waiters:
         return Claim(consumer, consumer.take(offering, tasks_max), tasks_max, shares, serials)
 
     def _move_back(self, consumer: WaitingConsumer) -> None:
-        """Move a served subscription to the end of its lines, or out of them without credit."""
+        """Move a served subscription to the end of its wait queues.
+
+        A subscription without credit leaves the wait queues.
+        """
         if consumer.one_shot:
             return
         is_wanting = consumer.wanted_tasks() > 0

@@ -42,7 +42,7 @@ class WaitingConsumer(Protocol):
         """Return how many tasks the consumer can accept, in addition to unanswered claims."""
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
-        """Return a take from existing tubes for this consumer; the claim is open from now on."""
+        """Return a take from existing tubes, whose result is later passed to ``answered``."""
 
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
         """Handle the result of a claim; tasks that the consumer no longer wants are released."""

@@ -2,8 +2,8 @@
 
 The leader asks the members about one entry at a time. It asks about an entry at which a member
 waits. If no member waits, it asks about the last entry at which a driver failed on any member. Each
-member answers with a checksum of the drivers that failed there. The leader sends the outcome of a
-majority of the voters to all members.
+member answers with a checksum of the drivers that failed at this entry. The leader sends the
+outcome of a majority of the voters to all members.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class DriverAgreement:
         self._group = group
         self._machine = machine
         self._ballots: dict[MemberId, beacon_pb2.DriverBallot] = {}
-        """Last ballots of members that know of failures, on the leader."""
+        """On the leader: the last ballot of each member that knows of a failure."""
         self._asked = 0
         self._answers: dict[MemberId, int] = {}
-        """Answers to the question about ``_asked``, on the leader."""
+        """On the leader: the outcome of each member at the entry ``_asked``."""
         self._decided: int | None = None
         machine.failed_drivers.ask_members = self._review
 
     def make(self) -> bytes:
-        """Return the part of a beacon with the ballot; see ``Beacons``.
+        """Return this member's report of failed drivers, as part of a beacon; see ``Beacons``.
 
         The part is empty while no driver has failed on any member. Protobuf merges concatenated
         messages, so the part is appended to the beacon of the clocks.
@@ -89,7 +89,7 @@ class DriverAgreement:
         return beacon_pb2.ClockBeacon(drivers=ballot).SerializeToString()
 
     def received(self, sender: MemberId, beacon: bytes) -> None:
-        """Process the ballot of another member; see ``Beacons``.
+        """Process the report of another member; see ``Beacons``.
 
         Raises:
             MessageMalformed: the bytes are not a valid beacon.
@@ -110,7 +110,7 @@ class DriverAgreement:
             self._decide(ballot.asked_index, ballot.decided)
 
     def _count(self, sender: MemberId, ballot: beacon_pb2.DriverBallot) -> None:
-        """Process a ballot as leader."""
+        """Process the report of a member, as leader."""
         if ballot.held_index or ballot.last_index:
             self._ballots[sender] = ballot
         else:

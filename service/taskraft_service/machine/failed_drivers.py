@@ -68,7 +68,7 @@ class FailedDrivers:
         self.reset()
 
     def reset(self) -> None:
-        """Start with another state."""
+        """Stop waiting, because another state replaces the current one."""
         self.held_index = 0
         """Entry at which this member waits; 0: it does not wait."""
         self._kept_back: AppliedEntry | None = None
@@ -77,7 +77,10 @@ class FailedDrivers:
 
     @property
     def last_failure_index(self) -> int:
-        """Return the last entry at which a driver failed; 0: none is known, or it is held."""
+        """Return the last entry with a confirmed failure of a driver; 0: none is known.
+
+        Also 0 while this member waits at an entry, whose failure is not confirmed yet.
+        """
         return 0 if self.held_index else self._quarantines().last_failure_index
 
     def outcome_at(self, index: int, applied_index: LogIndex) -> int | None:
@@ -93,7 +96,7 @@ class FailedDrivers:
         log.error("driver failed; waits for the other members", revision=index, tubes=dict(causes))
 
     def is_waiting(self) -> bool:
-        """Return whether this member waits; if it does, ask the other members again."""
+        """Return whether this member waits; if so, compare with the other members again."""
         if self.held_index:
             self.ask_members()
         return bool(self.held_index)

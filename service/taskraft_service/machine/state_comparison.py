@@ -51,7 +51,7 @@ class StateDiffers(Exception):
 
 
 def places_of(parts: Sequence[int]) -> str:
-    """Return which records the parts contain, for a person."""
+    """Return a description of the records in some parts, for error texts."""
     if not parts:
         return "unknown parts"
     places = ["sessions, schedules or groups"] if 0 in parts else []
@@ -118,7 +118,7 @@ class StateComparison:
         self.compared = 0
         """Comparisons since the start in which this node, as leader, found a majority."""
         self.differences = 0
-        """Digests since the start that differed, as far as this node was the leader."""
+        """Comparisons since the start in which this node, as leader, found members that differ."""
         self._is_told = False
         """Whether a beacon of this member contained its digests."""
 
@@ -163,7 +163,7 @@ class StateComparison:
         self._leader_parts = parts if ballot.index == self._asked else ()
         if ballot.HasField("decided"):
             self._decided = ballot.decided
-            if self._is_told:  # so that the leader can name this member
+            if self._is_told:  # otherwise the leader could not log the name of this member
                 self._check_own()
 
     def computed(self, index: LogIndex, parts: Sequence[int]) -> None:
@@ -199,7 +199,7 @@ class StateComparison:
         self._ask(applied + BEACONS_AHEAD * ahead)
 
     def _review(self) -> None:
-        """As leader, look for the digest of a majority, and report the members that differ."""
+        """As leader, check whether a majority has the same digest; log the members that differ."""
         by_digest: dict[int, list[MemberId]] = {}
         for member, parts in self._answers.items():
             by_digest.setdefault(whole_of(parts), []).append(member)
@@ -216,7 +216,7 @@ class StateComparison:
             )
 
     def _found(self, digest: int, agreeing: Sequence[MemberId]) -> None:
-        """Use the digest of a majority."""
+        """Store the digest of a majority for the next beacon, and log the members that differ."""
         if self._decided is None:
             self._decided = digest
             self._due_ms = self._monotonic_ms() + self._period_ms

@@ -152,7 +152,7 @@ class QueueMachine:
         return self.queue.next_deadline_ms()
 
     def predict_ready(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
-        """Return an estimate, by tube, of how many tasks an entry makes ready; rather too high."""
+        """Return upper estimates of how many tasks an entry makes ready, by tube."""
         return self.queue.predict_ready_tubes(commands, now_ms)
 
     def leases_ended_by(self, command: Command) -> int:
@@ -164,7 +164,7 @@ class QueueMachine:
         return self.queue.lease_count
 
     def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
-        """Keep the commands of an entry proposed here, so that applying it needs no decoding.
+        """Keep the commands of an entry that this node proposes, to apply them without decoding.
 
         Below the highest cluster version of this release, the entry is decoded all the same,
         because the cluster version may hide fields of its requests.

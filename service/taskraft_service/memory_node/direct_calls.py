@@ -87,7 +87,7 @@ class DirectContext:
         return "memory"
 
     def auth_context(self) -> dict[str, list[bytes]]:
-        """Return no certificates."""
+        """Return an empty mapping, because the client has no certificate."""
         return {}
 
     def set_trailing_metadata(self, metadata: MetadataPairs) -> None:

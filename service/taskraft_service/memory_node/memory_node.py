@@ -64,7 +64,7 @@ class MemoryNode:
         self.components = NodeComponents(
             config,
             MemberIdentity(_MEMBER, (_MEMBER,)),
-            cast("Node", self._member),  # it has what the components use
+            cast("Node", self._member),  # has all attributes that the components use
             self.machine,
             NodeSecurity(config),
             self._member.fail,
@@ -79,7 +79,7 @@ class MemoryNode:
                 handler = generic.service(_CallDetails(path))
                 assert handler is not None
                 self.handlers[path] = cast(
-                    "MethodHandler",  # of the three, the handler has the one of its kind
+                    "MethodHandler",  # a handler has one of the three attributes
                     handler.unary_unary or handler.unary_stream or handler.stream_stream,
                 )
 
@@ -104,7 +104,7 @@ class MemoryNode:
             await self.components.leadership.wait_for_change()
 
     def depose(self) -> None:
-        """Lose the leadership: streams end, waiting calls look for the next leader.
+        """End the leadership of the node: streams end, and waiting calls look for the next leader.
 
         Tasks of temporary tubes are lost. The clients find no leader until ``elect``.
         """
@@ -112,7 +112,7 @@ class MemoryNode:
         self.components.leadership.role_changed(soft, self._member.term)
 
     def elect(self) -> None:
-        """Become the leader of the next term."""
+        """Make the node the leader of the next term."""
         soft = self._member.elect()
         self.components.leadership.role_changed(soft, self._member.term)
         self.components.leadership.caught_up()

@@ -77,7 +77,7 @@ class _AuditFile(logging.handlers.WatchedFileHandler):
         except OSError:
             self.handleError(record)
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base names it
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - a name of the base class
         """Report a lost record to the process log, at most once per minute."""
         lost = self._complaints.take()
         if lost is not None:

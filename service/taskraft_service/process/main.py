@@ -143,7 +143,7 @@ async def serve_until_told(
     Raises:
         DiskSilent: the process must exit without its threads.
     """
-    spare_the_collector()  # the replay of the log allocates the most objects
+    spare_the_collector()  # the replay of the log, which follows, allocates most objects
     told = _listen_for_the_end(has_lifeline=has_lifeline)
     journal = RepairJournal()
     while (status := await _serve_once(config, told, stderr, journal)) is None:
@@ -191,7 +191,7 @@ def _is_rebuilt_after(cause: BaseException | None) -> bool:
 
 
 async def _end_damaged(server: NodeServer, damage: str) -> None:
-    """Stop a node whose state is damaged, and set the state aside; log and vote are whole.
+    """Stop a node whose state is damaged, and set the state aside; the log and the vote are intact.
 
     Raises:
         DiskSilent: the disk does not answer.

@@ -33,7 +33,7 @@ log: Final = structlog.get_logger(__name__)
 
 
 def replace_state(config: ServerConfig, reason: str) -> None:
-    """Set a damaged state aside; the next opening of the node rebuilds the state."""
+    """Set a damaged state aside, so that the next opening of the node builds a new state."""
     aside = set_state_aside(config.data_dir / STATE_DIRECTORY)
     log.error(
         "the state is damaged and is rebuilt",

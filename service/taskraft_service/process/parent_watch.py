@@ -25,7 +25,7 @@ def open_parent_pipe() -> int:
 
 
 def stop_with_parent(torn: Callable[[], None]) -> None:
-    """Call ``torn`` once, at the end-of-file of standard input."""
+    """Call ``torn`` once, when standard input reaches its end-of-file."""
     loop, source = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def look() -> None:

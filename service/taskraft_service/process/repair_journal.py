@@ -42,7 +42,7 @@ class RepairJournal(Collector):
         self._done[kind] += 1
 
     def may_restart(self) -> bool:
-        """Return whether the running node may repair its state now; the next time, it may wait."""
+        """Return whether the running node may repair its state now; if so, record the repair."""
         now = self._monotonic_seconds()
         if now < self._again_from:
             return False

@@ -36,7 +36,7 @@ class StateDigests:
         self._stopped = threading.Event()
 
     def begin(self, index: LogIndex) -> None:
-        """Compute the digests after an entry; an earlier computation ends without a result."""
+        """Compute the digests after an entry; an earlier computation is cancelled."""
         self._stopped.set()
         self._stopped = stopped = threading.Event()
 

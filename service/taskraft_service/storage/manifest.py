@@ -40,7 +40,7 @@ def check_manifest(database: Path) -> None:
     try:
         name = (database / "CURRENT").read_text(errors="replace").removesuffix("\n")
     except FileNotFoundError:
-        return  # RocksDB decides whether this is an error.
+        return  # Without a file CURRENT, RocksDB creates a database or reports an error.
     try:
         raw = (database / name).read_bytes()
     except (OSError, ValueError) as error:

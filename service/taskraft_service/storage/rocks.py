@@ -162,7 +162,7 @@ class RocksStore:
 
     @contextmanager
     def _damage_named(self) -> Iterator[None]:
-        """Convert the library's errors, which are plain exceptions."""
+        """Convert the library's errors, which are plain exceptions, to ``StateDamaged``."""
         try:
             yield
         except DbClosedError as error:
@@ -235,14 +235,15 @@ class RocksStore:
                 walked += 1
                 if walked == SHORT_WALK_PAIRS and valid():
                     rest = self._pairs(cast("bytes", key()), within, backwards=backwards)
-                    for pair in rest:  # the last pair shows where the generator ended
+                    for pair in rest:  # the iterator starts again at the last pair of the generator
                         yield pair
                     seek(pair[0])
                     if valid() and key() == pair[0]:
                         proceed()
             self._check(pairs)
         finally:
-            del pairs, valid, key, value, proceed, seek, rest  # iterator before options
+            # Release the iterator before its options.
+            del pairs, valid, key, value, proceed, seek, rest
             del within
 
     def _pairs(

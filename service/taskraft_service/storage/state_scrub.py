@@ -79,7 +79,10 @@ def _manifest_finding(place: Path) -> str:
 
 
 def _scrub_table(path: Path, size: int) -> Iterator[int | tuple[int, str, str] | None]:
-    """Yield bytes that were read; offset, expected and actual of damage; None: unknown format."""
+    """Check one table; yield the number of bytes read after each step.
+
+    Damage is yielded as offset, expected and actual content, an unknown format as None.
+    """
     try:
         file = DirectReader(path)
     except OSError as error:

@@ -85,7 +85,7 @@ def check_table(file: DirectReader) -> Generator[int, None, None]:
 
 
 def _read_footer(file: DirectReader) -> tuple[int, _Handle]:
-    """Return the checksum of the context (0: none), and the place of the metaindex."""
+    """Return the context number (0: none), see ``_context_of``, and the place of the metaindex."""
     offset = file.size - _FOOTER_BYTES
     raw = file.read(max(offset, 0), _FOOTER_BYTES)
     if len(raw) < _FOOTER_BYTES:
@@ -106,13 +106,17 @@ def _read_footer(file: DirectReader) -> tuple[int, _Handle]:
 
 
 def _masked(raw: bytes) -> int:
-    """Return the checksum of bytes in RocksDB's form: rotated, plus a constant."""
+    """Return the CRC32C of bytes in the form that RocksDB stores: rotated, plus a constant."""
     crc: int = google_crc32c.value(raw)
     return (crc >> 15 | crc << 17) + _MASK_DELTA & _MASK
 
 
 def _context_of(context: int, offset: int) -> int:
-    """Return the number that is added to the checksum of the block at an offset."""
+    """Return the number that the table adds to the checksum of the block at an offset.
+
+    The number depends on the random context number of the table, so that a block of another table
+    or place fails the check.
+    """
     return context ^ ((offset & _MASK) + (offset >> 32) & _MASK) if context else 0
 
 

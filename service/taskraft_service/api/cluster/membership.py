@@ -178,7 +178,7 @@ def member_info(request: pb.AddMemberRequest) -> MemberInfo:
 
 
 def addition_to(roster: Roster, wanted: MemberInfo, key: str) -> tuple[MemberId, ConfChange | None]:
-    """Return the id of a new or known member, and the change to make; None: nothing is missing.
+    """Return the id of the member to add, and the change that adds it; None: no change is needed.
 
     ``key`` identifies the request, so that a repeated request gets the id of the first one.
 

@@ -78,7 +78,7 @@ class ClusterHandlers:
 
 @dataclass(slots=True, frozen=True)
 class Keepers:
-    """The parts of the leader that watch over all members."""
+    """The leader's periodic checks of all members: their wall clocks and their versions."""
 
     clock: ClockKeeper
     version: VersionKeeper

@@ -30,7 +30,7 @@ def partition_message(view: PartitionView) -> pb.FeedPartition:
 
 
 def rows_max(request: pb.ReadChangesRequest) -> int:
-    """Return the maximum number of rows in a chunk of the requested size, without texts."""
+    """Return how many events fit into the requested size of a chunk if their texts are empty."""
     columns = request.encoding == pb.ReadChangesRequest.COLUMNS
     row_bytes = ROW_BYTES if columns else MESSAGE_ROW_BYTES
     return max(1, (request.chunk_bytes_max or limits.CHUNK_BYTES_DEFAULT) // row_bytes)

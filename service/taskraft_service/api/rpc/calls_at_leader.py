@@ -147,9 +147,10 @@ _REFUSED_BEFORE_THE_LOG: Final = frozenset(
     }
 )
 """Codes of refusals that depend on the node and not on the state, such as NO_LEADER, DRAINING and
-OVERLOADED, or on the access file, which may have changed. They tell nothing about an earlier
-attempt of the same call. All other refusals do: only calls with a request_id are repeated, and the
-leader looks for the answer of the first attempt before it refuses because of the state."""
+OVERLOADED, or on the access file, which may have changed. Such a refusal does not show whether an
+earlier attempt of the same call had an effect. Every other refusal shows that earlier attempts had
+no effect: only calls with a request_id are repeated, and the leader looks for the answer of the
+first attempt before it refuses a call because of the state."""
 
 
 @dataclass(slots=True)

@@ -91,7 +91,7 @@ class GrpcEndpoint:
     def generic_handler(
         self, methods: ServiceMethods, authenticator: Authenticator = OPEN_AUTHENTICATOR
     ) -> grpc.GenericRpcHandler:
-        """Return the handlers of all methods of a service, behind an authenticator."""
+        """Return the handlers of all methods of a service; every caller is authenticated first."""
         unary = {method.name: method for method in methods.unary}
         handlers: dict[str, Handler] = {}
         guarded: dict[str, Handler] = {}

@@ -112,7 +112,7 @@ class Forwarder:
                 during the call.
             is_wait: the call changes nothing while it waits for its answer.
             origin: where the call comes from.
-            attempts: learns of each attempt that reached a leader and got no answer. An error then
+            attempts: records each attempt that reached a leader and got no answer. An error then
                 does not prove that the call had no effect.
 
         Raises:
@@ -142,7 +142,7 @@ class Forwarder:
                 with self._at_leader.tracked(call, leader, may_give_up):
                     return await call
             except NodeStops as error:
-                # The leader gives back what a cancelled wait has taken.
+                # The leader releases tasks that a cancelled wait has taken.
                 attempts.is_lost |= not is_wait
                 raise _draining() from error
             except LeaderLost as error:

@@ -95,7 +95,7 @@ Refusal: TypeAlias = Callable[[str, ServicerContext, Exception], Awaitable[NoRet
 
 
 class GuardedHandlers(grpc.GenericRpcHandler):
-    """The handlers of a service, behind an authenticator that may know a caller by a token.
+    """The handlers of a service; a caller without a valid token must authenticate first.
 
     grpc.aio receives the whole message of a unary call before it starts the handler. A caller
     without credentials could therefore make a node hold 64 MiB for each half-sent message, without
@@ -107,7 +107,7 @@ class GuardedHandlers(grpc.GenericRpcHandler):
         handlers: the handlers by path, for callers with a valid token.
         guarded: the handlers by path, for other callers. They authenticate before they receive a
             message.
-        authenticator: tells the two sorts of callers apart.
+        authenticator: returns whether the call has a valid token.
     """
 
     def __init__(

@@ -94,7 +94,7 @@ class UnaryMethod(Generic[M]):
             CallRefused: the call is answered with an error.
             PermissionDenied: the caller lacks a permission.
         """
-        # No name refers to the request: the handler may release its memory.
+        # Keep no reference to the request, so that the handler can release its memory.
         call = UnaryCall(parse_request(self.request, raw), raw, deadline, caller, arrived_at)
         managed = () if caller is ANONYMOUS else caller.authorize(call.request)
         answer = await self.handler(call)

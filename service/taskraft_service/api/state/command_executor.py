@@ -37,7 +37,7 @@ def request_key(call: UnaryCall[M]) -> RequestKey:
     if not getattr(request, "request_id", ""):
         return NO_KEY
     principal, client_id = call.caller.name, request.client_id
-    # Most callers have neither; the condition saves a call on the path of every put.
+    # Most callers have neither principal nor client_id; the condition saves a call for every put.
     scope = request_scope(principal, client_id) if principal or client_id else ""
     return RequestKey(request_hash(request, call.raw), scope)
 

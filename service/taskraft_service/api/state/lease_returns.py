@@ -63,8 +63,8 @@ class _Owed:
     caller: Caller | None
     """The caller of TakeTasks. None: the command belongs to a stream."""
     leadership: Leadership
-    """For a stream: leader and term of the stream; the command is dropped after a change of
-    leader."""
+    """Leader and term when the command was submitted; after a change of leader, a command of a
+    stream is dropped."""
 
 
 class LeaseReturns:

@@ -37,7 +37,7 @@ class ResponseBuffer:
         self._load = load
         self._unsent_bytes = 0
         self._sending_bytes = 0
-        """Size of the message that ``next`` returned last; it counts until ``sent``."""
+        """Size of the last message that ``next`` returned; the message is unsent until ``sent``."""
         self._parts: deque[tuple[bytes, int]] = deque()
         self._ready = asyncio.Event()
         self.ended = False

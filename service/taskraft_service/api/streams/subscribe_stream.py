@@ -264,8 +264,8 @@ class SubscribeStream:
     def _schedule_next_heartbeat(self) -> None:
         """Schedule the next heartbeat after one was sent.
 
-        By default, a stream gets none while its session holds no lease, so an idle stream costs
-        nothing.
+        Without an interval from the client, no heartbeat is sent while the session holds no lease,
+        so an idle stream costs nothing.
         """
         self._cancel_heartbeat()
         interval_ms = self._subscription.heartbeat_ms
@@ -287,7 +287,7 @@ class SubscribeStream:
             self._heartbeat_timer = None
 
     def _heartbeat(self) -> None:
-        """Make the writer send a heartbeat with its next message, at once if it is idle."""
+        """Make the writer send a heartbeat with its next message; wake the writer if it is idle."""
         self._is_heartbeat_due = True
         self._subscription.responses.wake_writer()
 

@@ -1,4 +1,4 @@
-"""Keep the state of one subscription: its filter, its credit and its claims.
+"""Keep the state of one subscription: filter, credit, and claims (takes proposed by the leader).
 
 ``check_stream_message`` checks each message of the client before it changes the state.
 

@@ -191,7 +191,10 @@ def without_payload(body: bytes) -> bytes:
 
 
 def with_unique_key(view: TaskView) -> TaskView:
-    """Return a removed failed task with its unique key as content, if no other content is left."""
+    """Return the record of a deleted failed task with its unique key as content.
+
+    Any other view is returned unchanged.
+    """
     if view.body or view.state is not State.GONE:
         return view
     spec = task_pb2.TaskSpec(unique_key=view.extras.unique_key)

@@ -52,7 +52,7 @@ CountResponse: TypeAlias = (
 def selector_methods(
     executor: CommandExecutor, disk: DiskSpaceGuard, payload_bytes_max: int
 ) -> Sequence[AnyUnaryMethod]:
-    """Return the methods; ``disk`` and ``payload_bytes_max`` limit the content of changes."""
+    """Return the methods with a selector; ``disk`` and ``payload_bytes_max`` limit new content."""
 
     def check_kick(request: pb.KickTasksRequest) -> None:
         checks.check_kick(request, payload_bytes_max).raise_if_any()

@@ -173,7 +173,7 @@ def _check_dependency(
 
 
 def _check_no_dependencies(violations: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
-    """Check that a stored task has no dependencies; they may be deleted before it is put."""
+    """Check that a stored task has no dependencies, which may be deleted before the task is put."""
     if spec.depends_on:
         violations.add(f"{path}.depends_on", "not allowed for a task that is put later")
     if spec.on_dependency_failure:

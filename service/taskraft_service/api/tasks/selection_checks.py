@@ -189,7 +189,7 @@ def check_switch(request: pb.SwitchTasksRequest) -> Violations:
 
 
 def check_move(request: pb.MoveTasksRequest, payload_bytes_max: int) -> Violations:
-    """Return the violations of a move, which names one other tube or the origins."""
+    """Return the violations of a move, which must set exactly one of move_to and to_origin."""
     violations = _checked_head(request)
     if request.move_to:
         violations.check_tube("move_to", request.move_to)

@@ -164,7 +164,7 @@ def check_task_update(
 def check_transition_update(
     violations: Violations, path: str, update: task_pb2.TaskUpdate, payload_bytes_max: int
 ) -> None:
-    """Check a change that goes with a transition, which sets the delay itself."""
+    """Check a change that is part of a settlement or a kick, which sets the delay itself."""
     check_task_update(violations, path, update, payload_bytes_max)
     if update.HasField("delay_ms"):
         violations.add(f"{path}.delay_ms", "not allowed here; the transition sets the delay")

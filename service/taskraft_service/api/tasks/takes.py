@@ -100,15 +100,16 @@ class TakeHandler:
     ) -> None:
         """Check the tubes and the session, unless the log holds the answer of this call.
 
-        The first attempt may have taken tasks before the tube was dropped or the session ended. Its
-        repetition must not be refused as if the call had no effect.
+        The first attempt may have taken tasks before the tube was dropped or the session ended. A
+        retry of the call must not be refused as if the call had no effect.
         """
         try:
             await self._existence.check_tubes(sources.names)
             if call.request.session_id:
                 await self._existence.check_session(call.request.session_id, call.caller)
         except CallRefused:
-            # Read after the checks, which wait until the attempts of the past are applied.
+            # Look for the answer after the checks, because a check waits until earlier attempts of
+            # the call are applied.
             if not self._reader.applied.remembers(scoped_request_id(call)):
                 raise
 

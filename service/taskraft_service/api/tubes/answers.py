@@ -190,7 +190,7 @@ def total_message(
     moves: dict[tuple[int, int], int] = {}
     for move in counts.transitions if transitions else ():
         if move.crossing and not move.to_state:
-            continue  # counted in the other tube
+            continue  # the other tube counts the arrival
         key = (task_pb2.Task.TAKEN if move.crossing else move.from_state, move.to_state)
         moves[key] = moves.get(key, 0) + move.count
     for (from_state, to_state), count in sorted(moves.items()):

@@ -31,7 +31,7 @@ Submitted: TypeAlias = asyncio.Future[AppliedCommand]
 
 
 class CommandRouter:
-    """Submits commands to the side of their tasks; implements ``CommandSubmitter``.
+    """Submits commands to the log or to the temporary tubes; implements ``CommandSubmitter``.
 
     Args:
         log: the proposer.
@@ -91,10 +91,10 @@ class CommandRouter:
     def _take_from_both(
         self, encoded: EncodedCommand, command: Take, deadline: float | None
     ) -> Submitted:
-        """Take from one side, and from the other side if nothing was found; the order alternates.
+        """Take from one queue, and from the other if nothing was found; the order alternates.
 
         With a request id the log comes first, unless the temporary tubes know the request id. A
-        repeated request is therefore answered by the side that gave the first answer.
+        repeated request is therefore answered by the queue that gave the first answer.
         """
         logged, temporary = split_take(encoded, self._temporary.side_of)
         if command.request_id:

@@ -137,8 +137,8 @@ def create_schedule(state: QueueState, command: CreateSchedule) -> ScheduleResul
 def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResult | Refusal:
     """Replace a schedule.
 
-    With a new pattern, the schedule starts anew at the time of the update. When a pause ends,
-    ``catch_up`` decides about the times that were due during the pause.
+    A new pattern applies from the time of the update. When a pause ends, ``catch_up`` decides about
+    the times that were due during the pause.
     """
     schedule = state.schedules.find(command.name)
     if isinstance(schedule, Refusal):
