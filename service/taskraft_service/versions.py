@@ -27,7 +27,7 @@ class ClusterVersion(IntEnum):
     """Versions of the commands in the log, and of all that the members must agree on."""
 
     V1 = 1
-    """Release 0.1.0: the commands of ``proto/taskraft/log/v1/log.proto`` up to number 41."""
+    """Release 0.1.0: the commands of ``proto/taskraft/log/v1/log.proto`` up to number 45."""
 
 
 class StateVersion(IntEnum):

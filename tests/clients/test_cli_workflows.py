@@ -99,6 +99,10 @@ def test_a_schedule_is_made_paused_resumed_and_removed(run, tube):
     assert "paused" in run(f"schedule pause {name}")
     assert name in run("schedule list")
     assert "paused" not in run(f"schedule resume {name}")
+    assert "0 3 * * *" in run(f"schedule change {name} --cron '0 3 * * *' --overlap skip")
+    (shown,) = json.loads(run(f"schedule show {name} -o json"))
+    assert (shown["time_zone"], shown["overlap"]) == ("Europe/Vienna", "SKIP_OVERLAP")
+    assert "at least one option" in run(f"schedule change {name}", exit_code=2)
     assert "deleted" in run(f"schedule delete {name}")
     assert "SCHEDULE_NOT_FOUND" in run(f"schedule pause {name}", exit_code=3)
     output = run(f"schedule create {name} '0 61 * * *' {tube.name} all", exit_code=2)
@@ -111,6 +115,13 @@ def test_a_group_is_shown_started_and_cancelled(run, client, tube):
     assert client.groups.get(name).end_task.spec.payload == b"bind"
     run(f"put {tube.name} x --group {name}")
     assert "HELD" in run(f"group show {name}")
+    run(f"group set-end-task {name} --end {tube.name} staple")
+    changed = client.groups.get(name)
+    assert changed.end_task.spec.payload == b"staple"
+    assert changed.abort_task is None
+    assert [one.name for one in client.groups.list("group-*", states=["HELD"])].count(name) == 1
+    assert name in run("group list 'group-*' --state held")
+    assert name not in run("group list 'group-*' --state ended")
     assert "1" in run(f"stats {tube.name}")
     assert "STARTED" in run(f"group start {name}")
     assert "CANCELLED" in run(f"group cancel {name} --revoke")

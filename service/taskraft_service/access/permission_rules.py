@@ -92,7 +92,16 @@ def _dead_letters(options: tube.TubeOptions) -> Iterator[RequiredPermission]:
 
 def _create_group(request: group.CreateGroupRequest) -> Iterator[RequiredPermission]:
     yield PUT, request.group.name
-    for last in (request.group.end_task, request.group.abort_task):
+    yield from _group_tasks(request.group)
+
+
+def _set_end_task(request: group.SetEndTaskRequest) -> Iterator[RequiredPermission]:
+    yield PUT, request.name
+    yield from _group_tasks(request)
+
+
+def _group_tasks(message: group.Group | group.SetEndTaskRequest) -> Iterator[RequiredPermission]:
+    for last in (message.end_task, message.abort_task):
         if last.tube:
             yield PUT, last.tube
         if last.spec.group:
@@ -104,6 +113,14 @@ def _schedule(wanted: schedule.Schedule) -> Iterator[RequiredPermission]:
     yield PUT, wanted.tube
     if wanted.spec.group:
         yield PUT, wanted.spec.group
+
+
+def _update_schedule(request: schedule.UpdateScheduleRequest) -> Iterator[RequiredPermission]:
+    """Require the name; with a mask, the service authorizes the merged schedule again."""
+    if request.update_mask.paths:
+        yield PUT, request.schedule.name
+    else:
+        yield from _schedule(request.schedule)
 
 
 def _read_changes(request: feed.ReadChangesRequest) -> Iterator[RequiredPermission]:
@@ -163,6 +180,7 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(tube.ListTubesRequest, _READERS),
         _for(tube.GetStatisticsRequest, _READERS),
         _for(schedule.ListSchedulesRequest, _READERS),
+        _for(group.ListGroupsRequest, _READERS),
         # These requests reach only sessions that the caller opened.
         _for(session.OpenSessionRequest, _TAKERS),
         _for(session.KeepSessionsRequest, _TAKERS),
@@ -171,9 +189,11 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(group.CreateGroupRequest, _create_group),
         _for(group.StartGroupRequest, lambda request: [(PUT, request.name)]),
         _for(group.CancelGroupRequest, lambda request: [(PUT, request.name)]),
+        _for(group.SetEndTaskRequest, _set_end_task),
         _for(group.GetGroupRequest, lambda request: [(READ, request.name)]),
         _for(schedule.CreateScheduleRequest, lambda request: _schedule(request.schedule)),
-        _for(schedule.UpdateScheduleRequest, lambda request: _schedule(request.schedule)),
+        _for(schedule.UpdateScheduleRequest, _update_schedule),
+        _for(schedule.GetScheduleRequest, lambda request: [(READ, request.name)]),
         _for(schedule.DeleteScheduleRequest, lambda request: [(PUT, request.name)]),
         _for(feed.DescribeFeedRequest, _READERS),
         _for(feed.WatchFeedRequest, _READERS),

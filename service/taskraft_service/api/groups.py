@@ -1,4 +1,4 @@
-"""GroupService: create, start, cancel and read groups of tasks."""
+"""GroupService: create, start, cancel, read and list groups of tasks."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ from typing import Final
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import group_service_pb2 as pb
+from taskraft_service import limits
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import CallRefused, error_message
 from taskraft_service.api.rpc.violations import Violations, check_named_request
 from taskraft_service.api.state.checks import DiskSpaceGuard
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.put_checks import check_stored_spec
-from taskraft_service.command_codecs.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
+from taskraft_service.command_codecs.groups import (
+    CANCEL_GROUP,
+    CREATE_GROUP,
+    SET_END_TASK,
+    START_GROUP,
+)
+from taskraft_service.languages.patterns import TubePattern
+from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.queue.entities.group import GroupTask, GroupView
 from taskraft_service.queue.entities.instants import in_wall_time
 from taskraft_service.queue.operations.groups import GroupResult
 
+_STATES: Final = frozenset(pb.Group.State.values()) - {pb.Group.STATE_UNSPECIFIED}
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["GroupService"]
 
 
@@ -44,6 +54,19 @@ class GroupService:
                 UnaryMethod("StartGroup", pb.StartGroupRequest, ExecutionSite.LEADER, self.start),
                 UnaryMethod(
                     "CancelGroup", pb.CancelGroupRequest, ExecutionSite.LEADER, self.cancel
+                ),
+                UnaryMethod(
+                    "SetEndTask",
+                    pb.SetEndTaskRequest,
+                    ExecutionSite.LEADER,
+                    self.set_end_task,
+                ),
+                UnaryMethod(
+                    "ListGroups",
+                    pb.ListGroupsRequest,
+                    ExecutionSite.BY_CONSISTENCY,
+                    self.list_groups,
+                    lambda request: self._reader.is_local(request.consistency),
                 ),
                 UnaryMethod(
                     "GetGroup",
@@ -82,6 +105,38 @@ class GroupService:
             result_of(outcome, GroupResult).group, outcome.wall_offset_ms, call.caller
         )
         return pb.CancelGroupResponse(group=group, revision=outcome.index)
+
+    async def set_end_task(self, call: UnaryCall[pb.SetEndTaskRequest]) -> pb.SetEndTaskResponse:
+        """Replace the tasks that a group puts at its end."""
+        _check_set_end_task(call.request)
+        self._disk.check()
+        outcome = await self._executor.execute(SET_END_TASK, call)
+        group = group_message(result_of(outcome, GroupResult).group, outcome.wall_offset_ms)
+        return pb.SetEndTaskResponse(group=group, revision=outcome.index)
+
+    async def list_groups(self, call: UnaryCall[pb.ListGroupsRequest]) -> pb.ListGroupsResponse:
+        """Return a page of the groups that the caller may read, in order of name."""
+        request = call.request
+        _check_list(request)
+        queue = await self._reader.queue(request.consistency)
+        patterns = [TubePattern(name) for name in request.names]
+        page, next_token = page_of(
+            [
+                name
+                for name in queue.group_names(request.states or _STATES)
+                if call.caller.may(Verb.READ, name)
+                and (not patterns or any(pattern.matches(name) for pattern in patterns))
+            ],
+            lambda name: name,
+            request.page_size or PAGE_SIZE_MAX,
+            request.page_token,
+            list_fingerprint("groups", *map(str, sorted(set(request.states))), *request.names),
+        )
+        views = [view for name in page if (view := queue.group(name)) is not None]
+        return pb.ListGroupsResponse(
+            groups=[visible_group(view, queue.wall_offset_ms, call.caller) for view in views],
+            next_page_token=next_token,
+        )
 
     async def get(self, call: UnaryCall[pb.GetGroupRequest]) -> pb.GetGroupResponse:
         """Return a group."""
@@ -137,18 +192,48 @@ def _check_create(request: pb.CreateGroupRequest) -> None:
     violations = Violations()
     violations.check_request_id(request.request_id, request.client_id)
     violations.check_name("group.name", request.group.name)
+    _check_group_tasks(violations, "group.", request.group)
+    violations.raise_if_any()
+
+
+def _check_set_end_task(request: pb.SetEndTaskRequest) -> None:
+    """Check the new end task and abort task of a group."""
+    violations = Violations()
+    violations.check_request_id(request.request_id, request.client_id)
+    violations.check_name("name", request.name)
+    _check_group_tasks(violations, "", request)
+    violations.raise_if_any()
+
+
+def _check_group_tasks(
+    violations: Violations, prefix: str, message: pb.Group | pb.SetEndTaskRequest
+) -> None:
+    """Check the end task and the abort task; ``prefix`` stands before the names of the fields."""
     for field in ("end_task", "abort_task"):
-        if request.group.HasField(field):
-            task = getattr(request.group, field)
-            violations.check_tube(f"group.{field}.tube", task.tube)
-            check_stored_spec(violations, f"group.{field}.spec", task.spec)
-            if task.spec.group and task.spec.group == request.group.name:
+        if message.HasField(field):
+            task = getattr(message, field)
+            violations.check_tube(f"{prefix}{field}.tube", task.tube)
+            check_stored_spec(violations, f"{prefix}{field}.spec", task.spec)
+            if task.spec.group and task.spec.group == message.name:
                 violations.add(
-                    f"group.{field}.spec.group",
+                    f"{prefix}{field}.spec.group",
                     "not allowed; the group has ended when this task is put",
                 )
-    if request.group.only_if_processed and not request.group.HasField("end_task"):
-        violations.add("group.only_if_processed", "requires end_task")
+    if message.only_if_processed and not message.HasField("end_task"):
+        violations.add(f"{prefix}only_if_processed", "requires end_task")
+
+
+def _check_list(request: pb.ListGroupsRequest) -> None:
+    """Check a request for a page of groups; names of groups may have any characters."""
+    violations = Violations()
+    violations.check_count("names", request.names, limits.NAMES_MAX)
+    for position, name in enumerate(request.names):
+        violations.check_name(f"names[{position}]", name)
+    violations.check_count("states", request.states, len(_STATES))
+    for position, state in enumerate(request.states):
+        violations.check_choice(f"states[{position}]", state, _STATES)
+    violations.check_page(request.page_size, request.page_token)
+    violations.check_consistency(request.consistency)
     violations.raise_if_any()
 
 

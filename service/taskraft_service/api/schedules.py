@@ -1,21 +1,22 @@
-"""ScheduleService: create, replace, delete and list schedules."""
+"""ScheduleService: create, change, delete, read and list schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar, get_args
 
 from google.protobuf.message import Message
 
+from taskraft.v1 import error_pb2
 from taskraft.v1 import schedule_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import limits
-from taskraft_service.access.caller import Caller
+from taskraft_service.access.caller import Caller, PermissionDenied
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
-from taskraft_service.api.rpc.status import error_message
-from taskraft_service.api.rpc.violations import Violations, check_named_request, check_page_request
+from taskraft_service.api.rpc.status import CallRefused, error_message
+from taskraft_service.api.rpc.violations import Violations, check_page_request
 from taskraft_service.api.state.checks import DiskSpaceGuard
 from taskraft_service.api.state.command_executor import CommandExecutor, request_key, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
@@ -37,6 +38,13 @@ from taskraft_service.queue.state.schedule_registry import ScheduleView
 M = TypeVar("M", bound=Message)
 Request = TypeVar("Request", bound=Message)
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ScheduleService"]
+_MERGES_MAX: Final = 10
+"""Maximum number of attempts to merge an update while other callers change the schedule."""
+_Field: TypeAlias = Literal[
+    "cron", "time_zone", "jitter_ms", "catch_up", "overlap", "tube", "spec", "paused"
+]
+_CHANGEABLE: Final[tuple[_Field, ...]] = get_args(_Field)
+"""Fields of a schedule that callers set, without the name."""
 _EVERY_MINUTE: Final = "* * * * *"
 _CHOICES: Final = {
     "catch_up": frozenset(pb.Schedule.CatchUp.values()),
@@ -81,6 +89,13 @@ class ScheduleService:
                     "DeleteSchedule", pb.DeleteScheduleRequest, ExecutionSite.LEADER, self.delete
                 ),
                 UnaryMethod(
+                    "GetSchedule",
+                    pb.GetScheduleRequest,
+                    ExecutionSite.BY_CONSISTENCY,
+                    self.get,
+                    lambda request: self._reader.is_local(request.consistency),
+                ),
+                UnaryMethod(
                     "ListSchedules",
                     pb.ListSchedulesRequest,
                     ExecutionSite.BY_CONSISTENCY,
@@ -102,15 +117,69 @@ class ScheduleService:
         return pb.CreateScheduleResponse(schedule=schedule, revision=revision)
 
     async def update(self, call: UnaryCall[pb.UpdateScheduleRequest]) -> pb.UpdateScheduleResponse:
-        """Replace a schedule."""
-        request = call.request
+        """Replace a schedule, or the fields that the mask of the request names."""
+        if not call.request.update_mask.paths:
+            return await self._replace(call.request, call)
+        _check_mask(call.request)
+        for attempt in range(_MERGES_MAX):
+            merged = self._merged(call)
+            if merged is None:
+                # The queue answers: with the kept answer of a repeated request, or NOT_FOUND.
+                return await self._propose(log_pb2.UpdateSchedule(request=call.request), call)
+            try:
+                return await self._replace(merged, call)
+            except CallRefused as refusal:
+                is_stale = refusal.reason == error_pb2.Error.SCHEDULE_CHANGED
+                if not is_stale or call.request.etag or attempt == _MERGES_MAX - 1:
+                    raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _replace(
+        self, request: pb.UpdateScheduleRequest, call: UnaryCall[pb.UpdateScheduleRequest]
+    ) -> pb.UpdateScheduleResponse:
+        """Replace a schedule by the complete schedule of ``request``."""
         _check_schedule(request)
         if not request.schedule.paused:
             # Pausing a schedule must work even when disk space is low.
             self._disk.check()
         message = log_pb2.UpdateSchedule(request=request, next_ms=self._first_ms(request))
+        return await self._propose(message, call)
+
+    async def _propose(
+        self, message: log_pb2.UpdateSchedule, call: UnaryCall[pb.UpdateScheduleRequest]
+    ) -> pb.UpdateScheduleResponse:
         schedule, revision = await self._store(UPDATE_SCHEDULE, message, call)
         return pb.UpdateScheduleResponse(schedule=schedule, revision=revision)
+
+    def _merged(self, call: UnaryCall[pb.UpdateScheduleRequest]) -> pb.UpdateScheduleRequest | None:
+        """Return the request with the complete schedule, or None if the schedule does not exist.
+
+        The etag of the result is that of the definition into which the fields were merged, so a
+        change that another caller makes meanwhile is not overwritten.
+
+        Raises:
+            PermissionDenied: the caller may not set the merged schedule, or would move a task that
+                the caller may not read to another tube.
+        """
+        request = call.request
+        view = self._reader.applied.schedule(request.schedule.name)
+        if view is None:
+            return None
+        merged = pb.UpdateScheduleRequest()
+        merged.CopyFrom(request)
+        merged.ClearField("update_mask")
+        merged.schedule.CopyFrom(schedule_message(view))
+        merged.etag = request.etag or view.options.etag
+        paths = request.update_mask.paths
+        for field in _CHANGEABLE:
+            if field in paths:
+                merged.schedule.ClearField(field)
+        merged.schedule.MergeFrom(request.schedule)
+        call.caller.authorize(merged)
+        reads_task = view.options.tube != merged.schedule.tube and "spec" not in paths
+        if reads_task and not call.caller.may(Verb.READ, view.options.tube):
+            raise PermissionDenied(call.caller.name, Verb.READ.value, view.options.tube)
+        return merged
 
     def _first_ms(self, request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) -> int:
         return first_time(request.schedule, self._wall_now_ms())
@@ -122,14 +191,33 @@ class ScheduleService:
         encoded = encode_leader_command(codec, message, request_key(call))
         outcome = await self._executor.execute_encoded(encoded, call.deadline)
         stored = result_of(outcome, ScheduleResult)
-        return schedule_message(stored.schedule), outcome.index
+        return _visible_schedule(stored.schedule, call.caller), outcome.index
 
     async def delete(self, call: UnaryCall[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
         """Delete a schedule."""
-        check_named_request(call.request.name, call.request.request_id, call.request.client_id)
+        violations = Violations()
+        violations.check_request_id(call.request.request_id, call.request.client_id)
+        violations.check_name("name", call.request.name)
+        violations.check_text("etag", call.request.etag, limits.NAME_BYTES_MAX)
+        violations.raise_if_any()
         outcome = await self._executor.execute(DELETE_SCHEDULE, call)
         result_of(outcome, CountResult)
         return pb.DeleteScheduleResponse(revision=outcome.index)
+
+    async def get(self, call: UnaryCall[pb.GetScheduleRequest]) -> pb.GetScheduleResponse:
+        """Return a schedule."""
+        request = call.request
+        violations = Violations()
+        violations.check_name("name", request.name)
+        violations.check_consistency(request.consistency)
+        violations.raise_if_any()
+        queue = await self._reader.queue(request.consistency)
+        view = queue.schedule(request.name)
+        if view is None:
+            text = f'there is no schedule "{request.name}"'
+            metadata = {"schedule": request.name}
+            raise CallRefused(error_pb2.Error.SCHEDULE_NOT_FOUND, text, metadata)
+        return pb.GetScheduleResponse(schedule=_visible_schedule(view, call.caller))
 
     async def list_schedules(
         self, call: UnaryCall[pb.ListSchedulesRequest]
@@ -167,15 +255,37 @@ def schedule_message(view: ScheduleView) -> pb.Schedule:
     message.last_ms = view.last_ms
     message.last_task_id = view.last_task_id
     message.left_out = view.left_out
+    message.etag = view.options.etag
     if view.refusal is not None:
         message.last_error.CopyFrom(error_message(view.refusal))
     return message
+
+
+def _check_mask(request: pb.UpdateScheduleRequest) -> None:
+    """Check the mask of an update: known fields of the definition, and all fields with a value.
+
+    Raises:
+        CallRefused: INVALID_FIELD.
+    """
+    violations = Violations()
+    violations.check_name("schedule.name", request.schedule.name)
+    paths = request.update_mask.paths
+    for place, path in enumerate(paths):
+        if path not in _CHANGEABLE:
+            text = f"there is no field {path[:64]!r} that can be changed"
+            violations.add(f"update_mask.paths[{place}]", text)
+    for field, _ in request.schedule.ListFields():
+        if field.name in _CHANGEABLE and field.name not in paths:
+            violations.add(f"schedule.{field.name}", "set, but not in update_mask")
+    violations.raise_if_any()
 
 
 def _check_schedule(request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) -> None:
     """Check the definition of a schedule, including its cron expression and time zone."""
     violations = Violations()
     violations.check_request_id(request.request_id, request.client_id)
+    if isinstance(request, pb.UpdateScheduleRequest):
+        violations.check_text("etag", request.etag, limits.NAME_BYTES_MAX)
     schedule = request.schedule
     violations.check_name("schedule.name", schedule.name)
     violations.check_tube("schedule.tube", schedule.tube)

@@ -7,7 +7,12 @@ from typing import Final
 from taskraft.v1 import group_service_pb2 as pb
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.queue.entities.group import GroupTask
-from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.operations.groups import (
+    CancelGroup,
+    CreateGroup,
+    SetEndTask,
+    StartGroup,
+)
 from taskraft_service.queue.store.idempotency import RequestKey
 
 
@@ -35,10 +40,24 @@ def _cancel(request: pb.CancelGroupRequest, _raw: bytes, key: RequestKey) -> Can
     return CancelGroup(request.name, request.revoke, key.scope + request.request_id, key.hash)
 
 
+def _set_end_task(request: pb.SetEndTaskRequest, _raw: bytes, key: RequestKey) -> SetEndTask:
+    return SetEndTask(
+        name=request.name,
+        end_task=_group_task(request.end_task) if request.HasField("end_task") else None,
+        abort_task=_group_task(request.abort_task) if request.HasField("abort_task") else None,
+        only_if_processed=request.only_if_processed,
+        request_id=key.scope + request.request_id,
+        request_hash=key.hash,
+    )
+
+
 CREATE_GROUP: Final = CommandCodec(
     LOG_FIELDS.CREATE_GROUP_FIELD_NUMBER, pb.CreateGroupRequest, _create
 )
 START_GROUP: Final = CommandCodec(LOG_FIELDS.START_GROUP_FIELD_NUMBER, pb.StartGroupRequest, _start)
 CANCEL_GROUP: Final = CommandCodec(
     LOG_FIELDS.CANCEL_GROUP_FIELD_NUMBER, pb.CancelGroupRequest, _cancel
+)
+SET_END_TASK: Final = CommandCodec(
+    LOG_FIELDS.SET_END_TASK_FIELD_NUMBER, pb.SetEndTaskRequest, _set_end_task
 )

@@ -11,7 +11,12 @@ from typing import Final
 
 from taskraft_service.command_codecs.batch import BATCH
 from taskraft_service.command_codecs.commit_cursor import COMMIT_CURSOR
-from taskraft_service.command_codecs.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
+from taskraft_service.command_codecs.groups import (
+    CANCEL_GROUP,
+    CREATE_GROUP,
+    SET_END_TASK,
+    START_GROUP,
+)
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.schedules import (
     CREATE_SCHEDULE,
@@ -81,6 +86,7 @@ DECODERS: Final[Mapping[int, Callable[[bytes, RequestKey, int], Command]]] = {
     CREATE_GROUP.number: CREATE_GROUP.decode,
     START_GROUP.number: START_GROUP.decode,
     CANCEL_GROUP.number: CANCEL_GROUP.decode,
+    SET_END_TASK.number: SET_END_TASK.decode,
     CREATE_SCHEDULE.number: CREATE_SCHEDULE.decode,
     UPDATE_SCHEDULE.number: UPDATE_SCHEDULE.decode,
     DELETE_SCHEDULE.number: DELETE_SCHEDULE.decode,

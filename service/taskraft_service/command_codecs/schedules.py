@@ -35,7 +35,7 @@ def schedule_options(schedule: pb.Schedule) -> ScheduleSpec:
     """Return the definition of a schedule; the times stay text."""
     shown = pb.Schedule()
     shown.CopyFrom(schedule)
-    for field in ("spec", "next_ms", "last_ms", "last_task_id", "left_out", "last_error"):
+    for field in ("spec", "next_ms", "last_ms", "last_task_id", "left_out", "last_error", "etag"):
         shown.ClearField(field)
     return ScheduleSpec(
         tube=schedule.tube,
@@ -69,11 +69,13 @@ def _update(message: log_pb2.UpdateSchedule, _raw: bytes, key: RequestKey) -> Up
     request = message.request
     options = schedule_options(request.schedule)
     name = request.schedule.name
-    return UpdateSchedule(name, options, message.next_ms, key.scope + request.request_id, key.hash)
+    return UpdateSchedule(
+        name, options, message.next_ms, request.etag, key.scope + request.request_id, key.hash
+    )
 
 
 def _delete(request: pb.DeleteScheduleRequest, _raw: bytes, key: RequestKey) -> DeleteSchedule:
-    return DeleteSchedule(request.name, key.scope + request.request_id, key.hash)
+    return DeleteSchedule(request.name, request.etag, key.scope + request.request_id, key.hash)
 
 
 def _run(message: log_pb2.RunSchedule, _raw: bytes, _key: RequestKey) -> RunSchedule:

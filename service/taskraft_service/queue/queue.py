@@ -23,7 +23,11 @@ from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.acknowledge import is_plain
 from taskraft_service.queue.operations.dependencies import settle_dependents
-from taskraft_service.queue.operations.groups import forget_groups, settle_groups, sweep_groups
+from taskraft_service.queue.operations.group_steps import (
+    forget_groups,
+    settle_groups,
+    sweep_groups,
+)
 from taskraft_service.queue.operations.registry import (
     ANSWERS,
     DEFINITIONS,

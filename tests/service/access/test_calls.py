@@ -443,3 +443,44 @@ async def test_failed_authentications_are_logged_up_to_a_rate(node, monkeypatch)
     ]
     assert all(line["peer"].startswith("ipv4:127.0.0.1:") for line in said)
     assert "Bearer" not in str(written)
+
+
+async def test_a_masked_update_needs_the_permissions_of_the_whole_schedule(node):
+    root, billing, auditor = [await node.known(one) for one in ("root", "billing", "auditor")]
+    schedule = schedule_service_pb2.Schedule(
+        name="billing.run", cron="* * * * *", tube="salaries", spec={"payload": b"who gets what"}
+    )
+    await root.schedules.CreateSchedule(
+        schedule_service_pb2.CreateScheduleRequest(schedule=schedule)
+    )
+
+    def change(**fields):
+        return schedule_service_pb2.UpdateScheduleRequest(
+            schedule={"name": "billing.run", **fields}, update_mask={"paths": [*fields]}
+        )
+
+    assert await refused(billing.schedules.UpdateSchedule(change(paused=True))) == "NOT_ALLOWED"
+    # A move of the task into a readable tube would show the task.
+    moved = change(tube="billing.mail")
+    assert await refused(billing.schedules.UpdateSchedule(moved)) == "NOT_ALLOWED"
+    replaced = change(tube="billing.mail", spec={"payload": b"own"})
+    await billing.schedules.UpdateSchedule(replaced)
+    paused = (await billing.schedules.UpdateSchedule(change(paused=True))).schedule
+    assert paused.paused
+    named = schedule_service_pb2.GetScheduleRequest(name="billing.run")
+    assert (await auditor.schedules.GetSchedule(named)).schedule.spec.payload == b"own"
+    assert await refused((await node.known("mailer")).schedules.GetSchedule(named)) == "NOT_ALLOWED"
+
+
+async def test_only_readable_groups_are_listed(node):
+    root, auditor, mailer = [await node.known(one) for one in ("root", "auditor", "mailer")]
+    for name in ("billing.run", "other"):
+        group = group_service_pb2.Group(name=name)
+        await root.groups.CreateGroup(group_service_pb2.CreateGroupRequest(group=group))
+    listing = group_service_pb2.ListGroupsRequest()
+    seen = [await caller.groups.ListGroups(listing) for caller in (root, auditor, mailer)]
+    assert [[one.name for one in answer.groups] for answer in seen] == [
+        ["billing.run", "other"],
+        ["billing.run"],
+        [],
+    ]

@@ -12,13 +12,16 @@ IMPLEMENTED = {
     "CreateSchedule",
     "UpdateSchedule",
     "DeleteSchedule",
+    "GetSchedule",
     "ListSchedules",
     "WaitTasks",
     "ExecuteBatch",
     "CreateGroup",
     "StartGroup",
     "CancelGroup",
+    "SetEndTask",
     "GetGroup",
+    "ListGroups",
 }
 
 
@@ -42,6 +45,17 @@ def put(tasks=1, **fields):
 def group(**fields):
     named = group_service_pb2.Group(**({"name": "g"} | fields))
     return group_service_pb2.CreateGroupRequest(group=named)
+
+
+def set_end_task(**fields):
+    return group_service_pb2.SetEndTaskRequest(**({"name": "g"} | fields))
+
+
+def change(*paths, etag="", **fields):
+    fields = {"name": "s"} | fields
+    return schedule_service_pb2.UpdateScheduleRequest(
+        schedule=fields, update_mask={"paths": paths}, etag=etag
+    )
 
 
 def follower(tube="emails", **spec):
@@ -84,6 +98,15 @@ CASES = [
     ("CreateGroup", group(end_task=follower(subqueue="x")), INVALID),
     ("CreateGroup", group(end_task=follower(payload=b"x" * 65_537)), "PAYLOAD_TOO_LARGE"),
     ("CreateGroup", group(only_if_processed=True), INVALID),
+    ("SetEndTask", set_end_task(name="nobody"), "GROUP_NOT_FOUND"),
+    ("SetEndTask", set_end_task(name=""), INVALID),
+    ("SetEndTask", set_end_task(end_task=follower(tube="a b")), INVALID),
+    ("SetEndTask", set_end_task(abort_task=follower(group="g")), INVALID),
+    ("SetEndTask", set_end_task(only_if_processed=True), INVALID),
+    ("ListGroups", group_service_pb2.ListGroupsRequest(states=[0]), INVALID),
+    ("ListGroups", group_service_pb2.ListGroupsRequest(states=[9]), INVALID),
+    ("ListGroups", group_service_pb2.ListGroupsRequest(names=[""]), INVALID),
+    ("ListGroups", group_service_pb2.ListGroupsRequest(page_token="%"), INVALID),
     ("StartGroup", group_service_pb2.StartGroupRequest(name="nobody"), "GROUP_NOT_FOUND"),
     ("StartGroup", group_service_pb2.StartGroupRequest(), INVALID),
     ("CancelGroup", group_service_pb2.CancelGroupRequest(name="nobody"), "GROUP_NOT_FOUND"),
@@ -127,6 +150,13 @@ CASES = [
         "SCHEDULE_NOT_FOUND",
     ),
     ("UpdateSchedule", schedule_service_pb2.UpdateScheduleRequest(), INVALID),
+    ("UpdateSchedule", change("paused", name="nobody"), "SCHEDULE_NOT_FOUND"),
+    ("UpdateSchedule", change("paused", name=""), INVALID),
+    ("UpdateSchedule", change("name"), INVALID),
+    ("UpdateSchedule", change("spec.payload"), INVALID),
+    ("UpdateSchedule", change("paused", cron="* * * * *"), INVALID),
+    ("GetSchedule", schedule_service_pb2.GetScheduleRequest(name="nobody"), "SCHEDULE_NOT_FOUND"),
+    ("GetSchedule", schedule_service_pb2.GetScheduleRequest(), INVALID),
     (
         "DeleteSchedule",
         schedule_service_pb2.DeleteScheduleRequest(name="nobody"),

@@ -76,11 +76,15 @@ RULES = {
     "StartGroupRequest.name": ("", *TOO_LONG),
     "CancelGroupRequest.name": ("", *TOO_LONG),
     "GetGroupRequest.name": ("", *TOO_LONG),
+    "SetEndTaskRequest.name": ("", *TOO_LONG),
+    "ListGroupsRequest.names": ("", *TOO_LONG),
+    "GetScheduleRequest.name": ("", *TOO_LONG),
     "Schedule.name": ("", *TOO_LONG),
     "Schedule.cron": ("", "0 61 * * *", "\0 * * * *", "* * * * * *", "0 0 31 2 *", "*" * 300),
     "Schedule.time_zone": ("Nowhere", "../../etc/passwd", "\0", "x" * 5000, "Europe", "\U0001f600"),
     "Schedule.jitter_ms": (*NEGATIVE, 86_400_001),
     "DeleteScheduleRequest.name": ("", *TOO_LONG),
+    "etag": TOO_LONG,
     "OpenSessionRequest.name": TOO_LONG,
     "OpenSessionRequest.ttr_ms": (-1, 999, 86_400_001),
     "KeepSessionsRequest.session_ids": ("", "mine"),
@@ -157,7 +161,7 @@ RULES = {
 SET_BY_SERVER = {
     "Group": {"state", "open", "processed", "failed", "cancelled", "created_ms", "ended_ms",
               "last_task_id", "last_error"},
-    "Schedule": {"next_ms", "last_ms", "last_task_id", "left_out", "last_error"},
+    "Schedule": {"next_ms", "last_ms", "last_task_id", "left_out", "last_error", "etag"},
 }  # fmt: skip
 OUT_OF_PLACE = {
     *("Consistency.staleness_ms_max", "Release.ttl_ms", "TaskUpdate.delay_ms"),
@@ -176,6 +180,8 @@ ITEMS_MAX = {
     "KeepSessionsRequest.session_ids": (1_000, "00000000-0000-4000-8000-000000000000"),
     "TaskSelector.ids": (10_000, 1),
     "ListTubesRequest.names": (1_000, "t"),
+    "ListGroupsRequest.names": (1_000, "t"),
+    "ListGroupsRequest.states": (4, 1),
     "GetStatisticsRequest.tubes": (1_000, "t"),
     "ReadChangesRequest.tubes": (1_000, "t"),
     "ReadChangesRequest.kinds": (1_000, 1),

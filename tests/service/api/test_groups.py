@@ -125,3 +125,42 @@ async def test_a_large_group_continues_under_the_next_leader(tmp_path):
         index = leader.queue.applied_index
         await turns_until(lambda: {node.queue.applied_index for node in three.nodes} == {index})
         assert len({node.queue.digest() for node in three.nodes}) == 1
+
+
+async def test_the_end_task_of_a_group_is_replaced_until_the_group_ends(node):
+    await create(node)
+    await create(node, name="ends")
+    await make(node, end_task=follower(b"first"))
+    await put(node, b"1", group="g")
+    await start(node)
+    changed = groups.SetEndTaskRequest(name="g", end_task=follower(b"second"))
+    answer = (await stub(node).SetEndTask(changed)).group
+    assert answer.end_task.spec.payload == b"second"
+    await ack(node, (await take(node)).tasks)
+    (end,) = (await take(node, tube="ends")).tasks
+    assert end.spec.payload == b"second"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub(node).SetEndTask(changed)
+    assert reason_of(caught.value) == "WRONG_STATE"
+
+
+async def test_groups_are_listed_by_name_and_state_in_pages(node):
+    await create(node)
+    for name in ("book-2", "book-1", "film-1", "a name with spaces"):
+        await make(node, name)
+    await start(node, "book-2")
+
+    async def listed(**fields):
+        answer = await stub(node).ListGroups(groups.ListGroupsRequest(**fields))
+        return [one.name for one in answer.groups], answer.next_page_token
+
+    assert await listed() == (["a name with spaces", "book-1", "book-2", "film-1"], "")
+    assert await listed(names=["book-*"]) == (["book-1", "book-2"], "")
+    assert await listed(names=["a name*", "film-1"]) == (["a name with spaces", "film-1"], "")
+    assert await listed(states=[Group.ENDED]) == (["book-2"], "")
+    first, token = await listed(page_size=3)
+    assert len(first) == 3
+    assert await listed(page_size=3, page_token=token) == (["film-1"], "")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await listed(names=["book-*"], page_token=token)
+    assert reason_of(caught.value) == "INVALID_FIELD"

@@ -1,5 +1,6 @@
 """Schedules on running nodes: each time has exactly one task, across leaders."""
 
+import asyncio
 from functools import partial
 
 import grpc
@@ -67,8 +68,8 @@ async def make(node, **fields):
     return (await stub(node).CreateSchedule(request)).schedule
 
 
-async def change(node, **fields):
-    request = schedule_service_pb2.UpdateScheduleRequest(schedule=schedule(**fields))
+async def change(node, etag="", **fields):
+    request = schedule_service_pb2.UpdateScheduleRequest(schedule=schedule(**fields), etag=etag)
     return (await stub(node).UpdateSchedule(request)).schedule
 
 
@@ -212,6 +213,88 @@ async def test_each_time_has_one_task_across_leaders(tmp_path, clock, monkeypatc
         # The leader may propose further entries at any time, such as the counts of these calls.
         await turns_until(lambda: len({node.queue.applied_index for node in three.nodes}) == 1)
         assert len({node.queue.digest() for node in three.nodes}) == 1
+
+
+async def merge(node, *paths, etag="", **fields):
+    fields = {"name": "s"} | fields
+    request = schedule_service_pb2.UpdateScheduleRequest(
+        schedule=fields, update_mask={"paths": paths}, etag=etag
+    )
+    return (await stub(node).UpdateSchedule(request)).schedule
+
+
+async def got(node):
+    return (
+        await stub(node).GetSchedule(schedule_service_pb2.GetScheduleRequest(name="s"))
+    ).schedule
+
+
+async def test_a_mask_changes_only_the_named_fields(node):
+    await create(node)
+    made = await make(node, time_zone="Europe/Vienna", jitter_ms=5)
+    paused = await merge(node, "paused", paused=True)
+    assert (paused.time_zone, paused.jitter_ms, paused.paused) == ("Europe/Vienna", 5, True)
+    assert paused.spec == made.spec
+    reset = await merge(node, "paused", "time_zone", "jitter_ms", "cron", cron="0 3 * * *")
+    assert (reset.cron, reset.time_zone, reset.jitter_ms, reset.paused) == (
+        "0 3 * * *",
+        "",
+        0,
+        False,
+    )
+    assert reset == await got(node)
+    # The merged schedule is checked as a whole.
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await merge(node, "cron", cron="0 61 * * *")
+    assert reason_of(caught.value) == "INVALID_FIELD"
+
+
+async def test_a_stale_etag_refuses_an_update_and_a_deletion(node):
+    await create(node)
+    first = await make(node)
+    second = await change(node, jitter_ms=5, etag=first.etag)
+    assert second.etag not in ("", first.etag)
+    stale = schedule_service_pb2.DeleteScheduleRequest(name="s", etag=first.etag)
+    for call in (
+        change(node, jitter_ms=6, etag=first.etag),
+        merge(node, "paused", paused=True, etag=first.etag),
+        stub(node).DeleteSchedule(stale),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert reason_of(caught.value) == "SCHEDULE_CHANGED"
+        assert caught.value.code() is grpc.StatusCode.ABORTED
+    assert await got(node) == second
+    stale.etag = second.etag
+    await stub(node).DeleteSchedule(stale)
+
+
+async def test_concurrent_merges_keep_each_others_fields(node):
+    await create(node)
+    await make(node)
+    await asyncio.gather(
+        merge(node, "paused", paused=True),
+        merge(node, "jitter_ms", jitter_ms=7),
+        merge(node, "time_zone", time_zone="Europe/Vienna"),
+    )
+    found = await got(node)
+    assert (found.paused, found.jitter_ms, found.time_zone) == (True, 7, "Europe/Vienna")
+
+
+async def test_a_repeated_merge_has_no_second_effect(node):
+    await create(node)
+    await make(node)
+    request = schedule_service_pb2.UpdateScheduleRequest(
+        request_id="r", schedule={"name": "s", "jitter_ms": 7}, update_mask={"paths": ["jitter_ms"]}
+    )
+    first = await stub(node).UpdateSchedule(request)
+    await change(node, jitter_ms=8)
+    again = await stub(node).UpdateSchedule(request)
+    assert (first.schedule.jitter_ms, again.schedule.jitter_ms) == (7, 8)
+    await stub(node).DeleteSchedule(schedule_service_pb2.DeleteScheduleRequest(name="s"))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub(node).UpdateSchedule(request)
+    assert reason_of(caught.value) == "SCHEDULE_NOT_FOUND"
 
 
 async def test_a_follower_forwards_calls_about_schedules(tmp_path):

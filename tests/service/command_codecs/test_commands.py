@@ -5,8 +5,6 @@ import pytest
 from taskraft.v1 import (
     cluster_service_pb2,
     feed_service_pb2,
-    group_service_pb2,
-    schedule_service_pb2,
     session_service_pb2,
     task_pb2,
     tube_service_pb2,
@@ -16,15 +14,8 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs import put as put_codec
 from taskraft_service.command_codecs.batch import BATCH
 from taskraft_service.command_codecs.commit_cursor import COMMIT_CURSOR
-from taskraft_service.command_codecs.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.registry import DECODERS
-from taskraft_service.command_codecs.schedules import (
-    CREATE_SCHEDULE,
-    DELETE_SCHEDULE,
-    RUN_SCHEDULE,
-    UPDATE_SCHEDULE,
-)
 from taskraft_service.command_codecs.selected_tasks import (
     BURY,
     CANCEL,
@@ -58,7 +49,6 @@ from taskraft_service.command_codecs.tubes import (
     UPDATE_TUBE,
 )
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
@@ -68,17 +58,10 @@ from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.feed import CommitCursor
-from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.leadership import SetClusterVersion, SetWallOffset
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
-from taskraft_service.queue.operations.schedules import (
-    CreateSchedule,
-    DeleteSchedule,
-    RunSchedule,
-    UpdateSchedule,
-)
 from taskraft_service.queue.operations.selection import ByFilter, ByKeys
 from taskraft_service.queue.operations.sessions import CloseSession, KeepSessions, OpenSession
 from taskraft_service.queue.operations.settings import Configure
@@ -96,7 +79,6 @@ from taskraft_service.queue.operations.tubes import DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.state.schedule_registry import ScheduledTime
 from taskraft_service.queue.store.idempotency import RequestKey
 from taskraft_service.queue.transitions.updating import TaskUpdate
 from tests.service.command_codecs.examples import (
@@ -104,23 +86,20 @@ from tests.service.command_codecs.examples import (
     CHANGES,
     FAILURE,
     FILTER,
-    FOLLOWER,
     FULL_SPEC,
     FULL_TASK,
-    GROUP_TASK,
     HASH,
     IDS,
     KEYED_SPEC,
     KEYED_TASK,
     KEYS,
-    OPTIONS,
     SAID_UPDATE,
-    SCHEDULE,
     WHY,
     plain,
     settle,
     settled,
 )
+from tests.service.command_codecs.workflow_cases import WORKFLOW_CASES
 
 CASES = {
     "put all that can be said": (
@@ -354,59 +333,7 @@ CASES = {
         feed_service_pb2.CommitCursorRequest(consumer="c"),
         CommitCursor("c", "", None, 7 * 86_400_000, "", HASH),
     ),
-    "a group": (
-        CREATE_GROUP,
-        group_service_pb2.CreateGroupRequest(
-            request_id="r",
-            group={
-                "name": "g", "end_task": GROUP_TASK, "abort_task": {"tube": "aborts"},
-                "only_if_processed": True, "open": 5, "state": 3,
-            },
-        ),
-        CreateGroup("g", FOLLOWER, GroupTask("aborts", b""), True, "r", HASH),
-    ),
-    "a group that nothing follows": (
-        CREATE_GROUP,
-        group_service_pb2.CreateGroupRequest(group={"name": "g"}),
-        CreateGroup("g", request_hash=HASH),
-    ),
-    "start a group": (
-        START_GROUP,
-        group_service_pb2.StartGroupRequest(request_id="r", name="g"),
-        StartGroup("g", "r", HASH),
-    ),
-    "cancel a group": (
-        CANCEL_GROUP,
-        group_service_pb2.CancelGroupRequest(request_id="r", name="g", revoke=True),
-        CancelGroup("g", True, "r", HASH),
-    ),
-    "a schedule": (
-        CREATE_SCHEDULE,
-        log_pb2.CreateSchedule(request={"request_id": "r", "schedule": SCHEDULE}, next_ms=9),
-        CreateSchedule("s", OPTIONS, 9, "r", HASH),
-    ),
-    "another schedule in its place": (
-        UPDATE_SCHEDULE,
-        log_pb2.UpdateSchedule(request={"request_id": "r", "schedule": SCHEDULE}, next_ms=9),
-        UpdateSchedule("s", OPTIONS, 9, "r", HASH),
-    ),
-    "no schedule": (
-        DELETE_SCHEDULE,
-        schedule_service_pb2.DeleteScheduleRequest(request_id="r", name="s"),
-        DeleteSchedule("s", "r", HASH),
-    ),
-    "the times of a schedule": (
-        RUN_SCHEDULE,
-        log_pb2.RunSchedule(name="s", version=2, slots_ms=[60], until_ms=70, next_ms=120),
-        RunSchedule(
-            "s",
-            2,
-            [ScheduledTime(60, task_pb2.TaskSpec(headers={"taskraft-slot-ms": b"60"})
-                       .SerializeToString())],
-            70,
-            120,
-        ),
-    ),
+    **WORKFLOW_CASES,
     "a session": (
         OPEN_SESSION,
         log_pb2.OpenSession(

@@ -16,7 +16,12 @@ from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_view import Failure, OnDependencyFailure
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.operations.batch import ExecuteBatch
-from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.operations.groups import (
+    CancelGroup,
+    CreateGroup,
+    SetEndTask,
+    StartGroup,
+)
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
@@ -162,6 +167,7 @@ FOLLOWING = st.none() | st.builds(GroupTask, TUBES, SPECS)
 GROUPED = st.one_of(
     st.builds(CreateGroup, GROUPS, FOLLOWING, FOLLOWING, st.booleans()),
     st.builds(CreateGroup, st.sampled_from(("g", "h", "i", "j")), FOLLOWING),
+    st.builds(SetEndTask, GROUPS, FOLLOWING, FOLLOWING, st.booleans()),
     st.builds(StartGroup, GROUPS),
     st.builds(StartGroup, GROUPS),
     st.builds(CancelGroup, GROUPS, st.booleans()),

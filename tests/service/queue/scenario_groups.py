@@ -1,6 +1,7 @@
 """Groups, batches and schedules in scenario files.
 
     group NAME end=mail/body abort=mail/body only      the tasks that it puts: tube and body
+    set-end-task NAME end=mail/body abort=mail/body only
     start-group NAME
     cancel-group NAME revoke
 
@@ -20,6 +21,7 @@ from taskraft_service.queue.operations.groups import (
     CancelGroup,
     CreateGroup,
     GroupResult,
+    SetEndTask,
     StartGroup,
 )
 from taskraft_service.queue.operations.schedules import (
@@ -43,6 +45,9 @@ def command(word, target, found):
         case "group":
             tasks = [group_task(found.get(name)) for name in ("end", "abort")]
             return CreateGroup(target, *tasks, "only" in found)
+        case "set-end-task":
+            tasks = [group_task(found.get(name)) for name in ("end", "abort")]
+            return SetEndTask(target, *tasks, "only" in found)
         case "start-group":
             return StartGroup(target)
         case "cancel-group":

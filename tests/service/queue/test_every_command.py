@@ -11,7 +11,12 @@ from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
-from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.operations.groups import (
+    CancelGroup,
+    CreateGroup,
+    SetEndTask,
+    StartGroup,
+)
 from taskraft_service.queue.operations.leadership import (
     NoteCalls,
     NotedCalls,
@@ -47,6 +52,7 @@ LEAVING = (
     AttachSession(SESSION, attached=True),
     AttachSession(SESSION, attached=False),
     CreateGroup("another"),
+    SetEndTask("another"),
     CreateSchedule("daily", SCHEDULE, 5_000),
     UpdateSchedule("daily", SCHEDULE, 5_000),
     RunSchedule("daily", 1, [], 5_000, 6_000),

@@ -1,13 +1,13 @@
-"""Create, start, cancel and read groups of tasks."""
+"""Create, start, cancel, read and list groups of tasks."""
 
 # ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from taskraft._arguments import flag, text
+from taskraft._arguments import choice, flag, text
 from taskraft._blocking_facade import blocking
 from taskraft._contract_values import converted, value_of
 from taskraft._error_translation import from_item
@@ -17,6 +17,7 @@ from taskraft._planned_task import PlannedTask, check_planned_task
 from taskraft.v1 import group_service_pb2 as pb
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from taskraft import errors
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from taskraft._durations import Duration
 
 
+GroupState: TypeAlias = Literal["HELD", "STARTED", "ENDED", "CANCELLED"]
 _STATES: Final = {number: name for name, number in pb.Group.State.items() if number}
+_STATE_NUMBERS: Final = {name.lower(): number for number, name in _STATES.items()}
 
 
 def _planned(task: pb.GroupTask) -> PlannedTask:
@@ -159,6 +162,35 @@ class AsyncGroups:
         )
         return Group.of(response.group)
 
+    async def set_end_task(
+        self,
+        name: str,
+        *,
+        end_task: PlannedTask | None = None,
+        abort_task: PlannedTask | None = None,
+        only_if_processed: bool = False,
+        timeout: Duration | None = None,
+    ) -> Group:
+        """Replace the end task, the abort task and `only_if_processed` of a group; return it.
+
+        The arguments are those of `create`; a task that is None is removed.
+
+        Raises:
+            GroupNotFound: no group has this name.
+            WrongState: the group has ended or was cancelled.
+        """
+        request = pb.SetEndTaskRequest(
+            request_id=new_request_id(),
+            name=text("name", name),
+            end_task=_group_task("end_task", end_task),
+            abort_task=_group_task("abort_task", abort_task),
+            only_if_processed=flag("only_if_processed", only_if_processed),
+        )
+        response = await self._connection.call(
+            lambda node: node.groups.SetEndTask, request, timeout=timeout
+        )
+        return Group.of(response.group)
+
     async def get(self, name: str, *, timeout: Duration | None = None) -> Group:
         """Return a group with its counts; an ended group is kept for one day.
 
@@ -172,6 +204,29 @@ class AsyncGroups:
         )
         return Group.of(response.group)
 
+    async def list(
+        self, *names: str, states: Iterable[GroupState] = (), timeout: Duration | None = None
+    ) -> list[Group]:
+        """Return groups in the order of their names.
+
+        Args:
+            *names: names, or patterns in which "*" matches any characters; without a name, all
+                groups.
+            states: only groups in these states; empty: in all states.
+            timeout: time limit of each page.
+        """
+        request = pb.ListGroupsRequest(
+            names=[text("names", name) for name in names],
+            states=[
+                pb.Group.State.ValueType(choice("states", state, _STATE_NUMBERS))
+                for state in states
+            ],
+        )
+        pages = self._connection.pages(
+            lambda node: node.groups.ListGroups, request, timeout=timeout
+        )
+        return [Group.of(found) async for page in pages for found in page.groups]
+
 
 class Groups:
     """The groups of a cluster, for threads."""
@@ -183,7 +238,9 @@ class Groups:
     create = blocking(AsyncGroups.create)
     start = blocking(AsyncGroups.start)
     cancel = blocking(AsyncGroups.cancel)
+    set_end_task = blocking(AsyncGroups.set_end_task)
     get = blocking(AsyncGroups.get)
+    list = blocking(AsyncGroups.list)
 
 
 def _group_task(name: str, task: PlannedTask | None) -> pb.GroupTask | None:

@@ -1,4 +1,4 @@
-"""Create, change, remove and list schedules."""
+"""Create, change, remove, read and list schedules."""
 
 # ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, Unpack
+
+from google.protobuf.field_mask_pb2 import FieldMask
 
 from taskraft._arguments import check_known, choice, flag, text, wrong_type
 from taskraft._blocking_facade import blocking
@@ -93,6 +95,8 @@ class Schedule:
     ended."""
     last_error: errors.TaskraftError | None = field(default=None, metadata=converted(from_item))
     """Why the last put was refused; None: it was not."""
+    etag: str = ""
+    """Opaque tag of the definition, for `if_unchanged`; empty: an older server."""
     message: pb.Schedule = field(repr=False, compare=False)
     """The schedule as the server returned it, as a message."""
 
@@ -152,20 +156,67 @@ class AsyncSchedules:
         )
         return Schedule.of(response.schedule)
 
-    async def update(self, schedule: Schedule, *, timeout: Duration | None = None) -> Schedule:
-        """Replace a schedule by a changed schedule, for example to pause it; return it.
+    async def change(
+        self,
+        name: str,
+        *,
+        cron: str | None = None,
+        task: PlannedTask | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule:
+        """Change only the given parts of a schedule, for example `change(name, paused=True)`.
 
         Args:
-            schedule: a changed copy, for example `replace(schedule, paused=True)`.
+            name: name of the schedule.
+            cron: new cron expression; None: keep it.
+            task: new task to put, made by `Tube.task`; None: keep it.
+            timeout: time limit of the call, retries included.
+            **options: new values; see `ScheduleOptions`. Other options keep their values.
+
+        Raises:
+            ScheduleNotFound: no schedule has this name.
+            InvalidField: the cron expression or the time zone is not valid.
+        """
+        changed = _changed_parts(name, cron, task, options)
+        paths = sorted(
+            {_FIELD_OF_OPTION.get(option, option) for option in options}
+            | ({"cron"} if cron is not None else set())
+            | ({"tube", "spec"} if task is not None else set())
+        )
+        if not paths:
+            raise ValueError("give at least one part of the schedule to change")
+        request = pb.UpdateScheduleRequest(
+            request_id=new_request_id(), schedule=changed, update_mask=FieldMask(paths=paths)
+        )
+        response = await self._connection.call(
+            lambda node: node.schedules.UpdateSchedule, request, timeout=timeout
+        )
+        return Schedule.of(response.schedule)
+
+    async def update(
+        self, schedule: Schedule, *, if_unchanged: bool = False, timeout: Duration | None = None
+    ) -> Schedule:
+        """Replace a schedule by a changed copy; return it.
+
+        `change` changes single parts.
+
+        Args:
+            schedule: a changed copy, for example `replace(schedule, cron="0 3 * * *")`.
+            if_unchanged: refuse the update if the definition on the server has changed since
+                `schedule` was read.
             timeout: time limit of the call, retries included.
 
         Raises:
             ScheduleNotFound: no schedule has this name.
+            ScheduleChanged: `if_unchanged` is set, and the definition has changed.
         """
         if not isinstance(schedule, Schedule):
             raise wrong_type("schedule", "a Schedule, as list() returns it", schedule)
         request = pb.UpdateScheduleRequest(
-            request_id=new_request_id(), schedule=_message_of(schedule)
+            request_id=new_request_id(),
+            schedule=_message_of(schedule),
+            etag=schedule.etag if flag("if_unchanged", if_unchanged) else "",
         )
         response = await self._connection.call(
             lambda node: node.schedules.UpdateSchedule, request, timeout=timeout
@@ -183,6 +234,19 @@ class AsyncSchedules:
             lambda node: node.schedules.DeleteSchedule, request, timeout=timeout
         )
 
+    async def get(self, name: str, *, timeout: Duration | None = None) -> Schedule:
+        """Return a schedule with its next time and the result of its last put.
+
+        Raises:
+            ScheduleNotFound: no schedule has this name.
+        """
+        response = await self._connection.call(
+            lambda node: node.schedules.GetSchedule,
+            pb.GetScheduleRequest(name=text("name", name)),
+            timeout=timeout,
+        )
+        return Schedule.of(response.schedule)
+
     async def list(self, *, timeout: Duration | None = None) -> list[Schedule]:
         """Return all schedules by name, with the next time and the result of the last put."""
         pages = self._connection.pages(
@@ -199,8 +263,10 @@ class Schedules:
         self._portal = portal
 
     create = blocking(AsyncSchedules.create)
+    change = blocking(AsyncSchedules.change)
     update = blocking(AsyncSchedules.update)
     delete = blocking(AsyncSchedules.delete)
+    get = blocking(AsyncSchedules.get)
     list = blocking(AsyncSchedules.list)
 
 
@@ -213,22 +279,36 @@ def schedule_message(
         TypeError: a value has a wrong type, or an option is unknown.
         ValueError: a value is out of range.
     """
+    complete: ScheduleOptions = {"catch_up": "skip", "overlap": "allow", **options}
+    return _changed_parts(name, text("cron", cron), check_planned_task("task", task), complete)
+
+
+_FIELD_OF_OPTION: Final = {"jitter": "jitter_ms"}
+"""Names of options that are not the names of their fields in the contract."""
+
+
+def _changed_parts(
+    name: str, cron: str | None, task: PlannedTask | None, options: ScheduleOptions
+) -> pb.Schedule:
+    """Return a message with the given parts of a schedule; see `schedule_message`."""
     check_known(options, ScheduleOptions, "a schedule has no option")
-    return pb.Schedule(
+    message = pb.Schedule(
         name=text("name", name),
-        cron=text("cron", cron),
+        cron="" if cron is None else text("cron", cron),
         time_zone=text("time_zone", options.get("time_zone", "")),
         jitter_ms=milliseconds(options.get("jitter", 0), "jitter"),
-        catch_up=pb.Schedule.CatchUp.ValueType(
-            choice("catch_up", options.get("catch_up", "skip"), _CATCH_UPS)
-        ),
-        overlap=pb.Schedule.Overlap.ValueType(
-            choice("overlap", options.get("overlap", "allow"), _OVERLAPS)
-        ),
-        tube=check_planned_task("task", task).tube,
-        spec=task.alone(),
         paused=flag("paused", options.get("paused", False)),
     )
+    if "catch_up" in options:
+        number = choice("catch_up", options["catch_up"], _CATCH_UPS)
+        message.catch_up = pb.Schedule.CatchUp.ValueType(number)
+    if "overlap" in options:
+        number = choice("overlap", options["overlap"], _OVERLAPS)
+        message.overlap = pb.Schedule.Overlap.ValueType(number)
+    if task is not None:
+        message.tube = check_planned_task("task", task).tube
+        message.spec.CopyFrom(task.alone())
+    return message
 
 
 def _message_of(schedule: Schedule) -> pb.Schedule:

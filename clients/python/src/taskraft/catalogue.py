@@ -129,6 +129,12 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "Update the existing schedule, or choose another name.",
         ),
         ErrorReason(
+            errors.ScheduleChanged,
+            "The definition of the schedule has changed since its etag was read. Metadata `etag` "
+            "is the current etag.",
+            "Read the schedule again and repeat the change.",
+        ),
+        ErrorReason(
             errors.LeaseStale,
             "The lease has ended: its TTR expired, its session ended, or another consumer has "
             "taken the task since.",

@@ -52,6 +52,7 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.GROUP_EXISTS: _Code.ALREADY_EXISTS,
     _Reason.SCHEDULE_EXISTS: _Code.ALREADY_EXISTS,
     _Reason.MEMBER_EXISTS: _Code.ALREADY_EXISTS,
+    _Reason.SCHEDULE_CHANGED: _Code.ABORTED,
     _Reason.LEASE_STALE: _Code.FAILED_PRECONDITION,
     _Reason.WRONG_STATE: _Code.FAILED_PRECONDITION,
     _Reason.TUBE_BUSY: _Code.FAILED_PRECONDITION,

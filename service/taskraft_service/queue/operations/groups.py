@@ -1,13 +1,7 @@
-"""Create, start and cancel task groups, and end them after their last task.
-
-A start or cancellation of many tasks proceeds in bounded steps, one per entry. The end of the last
-task and the put of the end task happen in the same entry.
-"""
+"""The commands on task groups: create, start, cancel, and replace the end task."""
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-from itertools import islice
 from typing import Final
 
 from taskraft_service.queue.entities.group import (
@@ -17,25 +11,19 @@ from taskraft_service.queue.entities.group import (
     TaskGroup,
     wrong_state,
 )
-from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.refusal import Reason, Refusal, together
-from taskraft_service.queue.entities.task_state import HELD, TAKEN, TaskOutcome
-from taskraft_service.queue.entities.tube import QueueTask
-from taskraft_service.queue.operations.cancel import ask_to_stop
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
     predict_nothing,
     replicated,
     shown_answer,
 )
-from taskraft_service.queue.operations.put import Put, put
+from taskraft_service.queue.operations.group_steps import forget_first, settle_groups, start_sweep
 from taskraft_service.queue.operations.put_plan import refusal_of_stored
+from taskraft_service.queue.state.group_registry import JOINABLE
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.store.fields import Text
-from taskraft_service.queue.store.indexes import FIRST
-from taskraft_service.queue.transitions.endings import end
-from taskraft_service.queue.transitions.transition import leave_order, unhold_if_clear
 from taskraft_service.queue.values import value
 
 
@@ -90,6 +78,23 @@ class CancelGroup:
 
 
 @value
+class SetEndTask:
+    """Replace the end task and the abort task of a group that has neither ended nor been cancelled.
+
+    Answer: ``GroupResult``.
+
+    The arguments are those of ``CreateGroup``; a task that is None is removed.
+    """
+
+    name: str
+    end_task: GroupTask | None = None
+    abort_task: GroupTask | None = None
+    only_if_processed: bool = False
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
 class GroupResult:
     """The group as it is now."""
 
@@ -109,7 +114,47 @@ def create_group(state: QueueState, command: CreateGroup) -> GroupResult | Refus
             "the maximum number of unfinished groups exists; wait until one ends",
             {"limit": str(state.limits.groups_max)},
         )
-    wrong = together(
+    wrong = _refusal_of_group_tasks(state, command, "group.")
+    if wrong is not None:
+        return wrong
+    if is_full:
+        forget_first(state)
+    groups.number += 1
+    group = TaskGroup(groups.number, command.name, state.now_ms)
+    _set_group_tasks(group, command)
+    groups.add(group)
+    return GroupResult(group.view())
+
+
+def set_end_task(state: QueueState, command: SetEndTask) -> GroupResult | Refusal:
+    """Replace the tasks that the group puts at its end."""
+    group = state.groups.find(command.name)
+    if isinstance(group, Refusal):
+        return group
+    if group.state not in JOINABLE:
+        return wrong_state(group)
+    wrong = _refusal_of_group_tasks(state, command, "")
+    if wrong is not None:
+        return wrong
+    _set_group_tasks(group, command)
+    state.groups.touch(group)
+    return GroupResult(group.view())
+
+
+def _set_group_tasks(group: TaskGroup, command: CreateGroup | SetEndTask) -> None:
+    group.end_task = command.end_task
+    group.abort_task = command.abort_task
+    group.only_if_processed = command.only_if_processed
+
+
+def _refusal_of_group_tasks(
+    state: QueueState, command: CreateGroup | SetEndTask, prefix: str
+) -> Refusal | None:
+    """Return why a command's end task or abort task is unsuitable, or None.
+
+    ``prefix`` stands before the names of the fields in the violations.
+    """
+    return together(
         [
             refusal
             for field, following in (
@@ -117,20 +162,9 @@ def create_group(state: QueueState, command: CreateGroup) -> GroupResult | Refus
                 ("abort_task", command.abort_task),
             )
             if following is not None
-            and (refusal := _refusal_of_group_task(state, following, f"group.{field}")) is not None
+            and (refusal := _refusal_of_group_task(state, following, prefix + field)) is not None
         ]
     )
-    if wrong is not None:
-        return wrong
-    if is_full:
-        _forget_first(state)
-    groups.number += 1
-    group = TaskGroup(groups.number, command.name, state.now_ms)
-    group.end_task = command.end_task
-    group.abort_task = command.abort_task
-    group.only_if_processed = command.only_if_processed
-    groups.add(group)
-    return GroupResult(group.view())
 
 
 def _refusal_of_group_task(state: QueueState, following: GroupTask, path: str) -> Refusal | None:
@@ -150,7 +184,7 @@ def start_group(state: QueueState, command: StartGroup) -> GroupResult | Refusal
         return group
     if group.state is GroupState.HELD:
         group.state = GroupState.STARTED
-        _sweep(state, group)
+        start_sweep(state, group)
         settle_groups(state)
     elif group.state is not GroupState.STARTED:
         return wrong_state(group)
@@ -167,114 +201,9 @@ def cancel_group(state: QueueState, command: CancelGroup) -> GroupResult | Refus
     if group.state is not GroupState.CANCELLED or (command.revoke and not group.has_ended):
         group.state = GroupState.CANCELLED
         group.revoke = command.revoke
-        _sweep(state, group)
+        start_sweep(state, group)
         settle_groups(state)
     return GroupResult(group.view())
-
-
-# --------------------------------------------------------------------------------------- in steps
-
-
-def _sweep(state: QueueState, group: TaskGroup) -> None:
-    """Start a scan of the members of a group, and execute its first step."""
-    group.sweeping = True
-    group.cursor = FIRST
-    state.groups.sweeps[group.number] = group
-    _step(state, group, state.limits.group_tasks_per_entry_max)
-
-
-def sweep_groups(state: QueueState) -> None:
-    """Execute the next step of the oldest unfinished start or cancellation."""
-    groups = state.groups
-    if groups.sweeps:
-        group = groups.sweeps[min(groups.sweeps)]
-        _step(state, group, state.limits.group_tasks_per_entry_max)
-        settle_groups(state)
-
-
-def _step(state: QueueState, group: TaskGroup, tasks_max: int) -> None:
-    """Process the next members of a group."""
-    groups = state.groups
-    members = list(islice(groups.members.after(group.number, group.cursor), tasks_max + 1))
-    for member in members[:tasks_max]:
-        group.cursor = member
-        tube = state.tubes.by_number.get(member[0])
-        task = state.find(tube, member[1]) if tube is not None else None
-        if task is None:
-            continue  # its tube was truncated or dropped
-        if group.state is GroupState.CANCELLED:
-            _remove(state, group, task)
-        elif task.state is HELD:
-            unhold_if_clear(state, task, Operation.GROUP_START, Operation.GROUP_START_DELAYED)
-    if len(members) <= tasks_max:
-        group.sweeping = False
-        del groups.sweeps[group.number]
-        groups.complete[group.number] = group
-    groups.touch(group)
-
-
-def _remove(state: QueueState, group: TaskGroup, task: QueueTask) -> None:
-    """Remove a task of a cancelled group; the holder of a lease may finish unless ``revoke``."""
-    if task.state is TAKEN and not group.revoke:
-        ask_to_stop(state, task)
-        return
-    leave_order(task)
-    end(state, task, Operation.DELETE, TaskOutcome.DELETED)
-    state.signals.signal_ready(task.tube)  # other tasks of the sub-queue may be available now
-
-
-# ------------------------------------------------------------------------------------------- ends
-
-
-def settle_groups(state: QueueState) -> None:
-    """End the groups whose last open task has ended, and put their end or abort tasks."""
-    groups = state.groups
-    while groups.complete:
-        group = groups.complete.pop(min(groups.complete))
-        is_let_go = group.state is not GroupState.HELD and not group.sweeping
-        if group.open == 0 and is_let_go and not group.has_ended:
-            _end(state, group)
-
-
-def _end(state: QueueState, group: TaskGroup) -> None:
-    """End a group and put its end or abort task, regardless of capacity and pause."""
-    group.ended_ms = state.now_ms
-    heappush(state.groups.ended, (group.ended_ms, group.number, group.name))
-    state.groups.touch(group)
-    is_aborted = group.state is GroupState.CANCELLED or (
-        group.only_if_processed and (group.failed > 0 or group.cancelled > 0)
-    )
-    if group.state is GroupState.STARTED:
-        group.state = GroupState.ENDED
-    following = group.abort_task if is_aborted else group.end_task
-    if following is None:
-        return
-    task = state.new_task(following.spec)
-    result = put(state, Put(following.tube, [task], atomic=True), is_admitted=True)
-    if isinstance(result, Refusal):
-        group.refusal = result
-    else:
-        group.last_task_id = result.ids[0]
-        state.signals.signal_ready(state.tubes[following.tube])
-
-
-def forget_groups(state: QueueState) -> None:
-    """Remove groups that ended long ago; called once per entry."""
-    ended, limits = state.groups.ended, state.limits
-    for _ in range(limits.deadlines_per_entry_max):
-        if not ended or ended[0][0] + limits.group_retention_ms > state.now_ms:
-            return
-        _forget_first(state)
-
-
-def _forget_first(state: QueueState) -> None:
-    """Remove the group that ended first."""
-    groups = state.groups
-    _, _, name = heappop(groups.ended)
-    group = groups.get(name)
-    assert group is not None
-    assert group.has_ended
-    groups.remove(group)
 
 
 def _show(state: QueueState, name: str) -> GroupResult | Refusal:
@@ -292,5 +221,8 @@ DEFINITIONS: Final = (
     ),
     CommandDefinition(
         CancelGroup, cancel_group, predict=predict_nothing, side=replicated, answer=_ANSWER
+    ),
+    CommandDefinition(
+        SetEndTask, set_end_task, predict=predict_nothing, side=replicated, answer=_ANSWER
     ),
 )

@@ -42,6 +42,7 @@ from taskraft_service.queue.operations.groups import (
     CancelGroup,
     CreateGroup,
     GroupResult,
+    SetEndTask,
     StartGroup,
 )
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
@@ -94,6 +95,7 @@ Administration: TypeAlias = (
     | CreateGroup
     | StartGroup
     | CancelGroup
+    | SetEndTask
     | CreateSchedule
     | UpdateSchedule
     | DeleteSchedule

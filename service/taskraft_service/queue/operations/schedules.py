@@ -60,12 +60,14 @@ class UpdateSchedule:
 
     Answer: ``ScheduleResult``.
 
-    ``next_ms`` is used only if the pattern changes.
+    ``next_ms`` is used only if the pattern changes. The command is refused if ``etag`` is not
+    empty and is not the tag of the definition in force.
     """
 
     name: str
     options: ScheduleSpec
     next_ms: int
+    etag: str = ""
     request_id: str = ""
     request_hash: int = 0
 
@@ -75,9 +77,12 @@ class DeleteSchedule:
     """Remove a schedule; its tasks are kept.
 
     Answer: ``CountResult``.
+
+    The command is refused if ``etag`` is not empty and is not the tag of the definition in force.
     """
 
     name: str
+    etag: str = ""
     request_id: str = ""
     request_hash: int = 0
 
@@ -140,7 +145,7 @@ def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResul
     A new pattern applies from the time of the update. When a pause ends, ``catch_up`` decides about
     the times that were due during the pause.
     """
-    schedule = state.schedules.find(command.name)
+    schedule = _find_unchanged(state, command.name, command.etag)
     if isinstance(schedule, Refusal):
         return schedule
     refusal = _refusal_of_options(state, command.options)
@@ -157,6 +162,15 @@ def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResul
     return ScheduleResult(schedule.view())
 
 
+def _find_unchanged(state: QueueState, name: str, etag: str) -> TaskSchedule | Refusal:
+    """Return the schedule, or a refusal if the schedule is missing or has another tag."""
+    schedule = state.schedules.find(name)
+    if isinstance(schedule, Refusal) or not etag or etag == schedule.options.etag:
+        return schedule
+    text = f"the schedule {name!r} has changed since it was read; read it and repeat the change"
+    return Refusal(Reason.SCHEDULE_CHANGED, text, {"schedule": name, "etag": schedule.options.etag})
+
+
 def _refusal_of_options(state: QueueState, options: ScheduleSpec) -> Refusal | None:
     """Return why a schedule cannot put its task, or None; each put is checked again."""
     refusal = refusal_of_target(state, options.tube, "schedule.tube")
@@ -165,7 +179,7 @@ def _refusal_of_options(state: QueueState, options: ScheduleSpec) -> Refusal | N
 
 def delete_schedule(state: QueueState, command: DeleteSchedule) -> CountResult | Refusal:
     """Remove a schedule; its tasks are kept."""
-    schedule = state.schedules.find(command.name)
+    schedule = _find_unchanged(state, command.name, command.etag)
     if isinstance(schedule, Refusal):
         return schedule
     state.schedules.remove(schedule)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from taskraft_service.queue.entities.group import GroupView
@@ -155,6 +155,10 @@ class LeaderReaders:
         """Return a group, or None."""
         group = self._state.groups.get(name)
         return group.view() if group is not None else None
+
+    def group_names(self, states: Container[int]) -> list[str]:
+        """Return the names of the groups in these states, in order."""
+        return [group.name for group in self._state.groups if group.state in states]
 
     def groups(self) -> list[GroupView]:
         """Return all groups in order of their names."""

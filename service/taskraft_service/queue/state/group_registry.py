@@ -80,8 +80,8 @@ GROUP_RECORD: Final = FieldTable(
     },
 )
 
-_JOINABLE: Final = (GroupState.HELD, GroupState.STARTED)
-"""States in which a group accepts new tasks."""
+JOINABLE: Final = (GroupState.HELD, GroupState.STARTED)
+"""States in which a group accepts new tasks, and in which its end task can be replaced."""
 
 
 class GroupRegistry:
@@ -128,7 +128,7 @@ class GroupRegistry:
         group = self.find(name)
         if isinstance(group, Refusal):
             return group
-        return None if group.state in _JOINABLE else wrong_state(group)
+        return None if group.state in JOINABLE else wrong_state(group)
 
     def add(self, group: TaskGroup) -> None:
         """Add a new group."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from hashlib import blake2b
 from operator import itemgetter
 from typing import Final
 
@@ -50,6 +51,13 @@ class ScheduleSpec:
     paused: bool = False
     spec: bytes = b""
     body: bytes = b""
+
+    @property
+    def etag(self) -> str:
+        """Tag of the definition: definitions with equal messages have equal tags."""
+        digest = blake2b(self.body, digest_size=8)
+        digest.update(blake2b(self.spec, digest_size=8).digest())
+        return digest.hexdigest()
 
 
 @value

@@ -12,6 +12,7 @@ from taskraft_service.queue.operations.groups import (
     CancelGroup,
     CreateGroup,
     GroupResult,
+    SetEndTask,
     StartGroup,
 )
 from taskraft_service.queue.operations.put import Put
@@ -113,6 +114,18 @@ class NaiveGroups:
 
     def place(self, task):
         return task["tube"]["number"], task["id"]
+
+    def do_setendtask(self, command: SetEndTask):
+        group = self.group(command.name)
+        if not group:
+            return Reason.GROUP_NOT_FOUND
+        if group["state"] not in (GroupState.HELD, GroupState.STARTED):
+            return Reason.WRONG_STATE
+        for following in (command.end_task, command.abort_task):
+            if following and (wrong := self.unfit_stored(following.tube, following.spec)):
+                return wrong
+        group["command"] = command
+        return GroupResult(self.group_view(group))
 
     # ---------------------------------------------------------------------------- work in steps
 

@@ -2,10 +2,16 @@
 
 from dataclasses import replace
 
+from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
-from taskraft_service.queue.operations.schedules import CreateSchedule, RunSchedule, UpdateSchedule
+from taskraft_service.queue.operations.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    RunSchedule,
+    UpdateSchedule,
+)
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
@@ -61,3 +67,28 @@ def test_times_are_put_once_in_order_and_within_their_run():
     (late,) = node.do(302, RunSchedule("s", 2, [ScheduledTime(302)], 302, 303))
     assert late.count == 0, "no plan of this version was made"
     assert node.queue.schedule("s").last_task_id == 3
+
+
+def test_an_etag_names_the_definition_and_not_the_progress():
+    node = Node()
+    etag = node.queue.schedule("s").options.etag
+    node.do(300, RunSchedule("s", 1, [ScheduledTime(300, b"")], 300, 301))
+    assert node.queue.schedule("s").options.etag == etag
+    (changed,) = node.do(301, UpdateSchedule("s", replace(PLAN, body=b"y"), 900, etag))
+    assert changed.schedule.options.etag != etag
+    before = node.queue.schedule("s")
+    for command in (UpdateSchedule("s", PLAN, 900, etag), DeleteSchedule("s", etag)):
+        (refused,) = node.do(302, command)
+        assert refused.reason is Reason.SCHEDULE_CHANGED
+        assert refused.metadata["etag"] == before.options.etag
+        assert node.queue.schedule("s") == before
+    node.do(303, DeleteSchedule("s", before.options.etag))
+    assert node.queue.schedule("s") is None
+
+
+def test_each_part_of_a_definition_changes_the_etag():
+    definitions = [
+        ScheduleSpec("mail", "p", body=b"ab", spec=b"c"),
+        ScheduleSpec("mail", "p", body=b"a", spec=b"bc"),
+    ]
+    assert len({one.etag for one in definitions}) == 2

@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from taskraft.cli.names import GROUP
 from taskraft.cli.options import SuggestingGroup, cluster_options, connect, examples, output_option
 from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
-    from taskraft import Group
+    from collections.abc import Callable, Sequence
+
+    from taskraft import Client, Group, PlannedTask
+    from taskraft._groups import GroupState
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft group show book-1"))
 def group() -> None:
-    """Create, show, start and cancel groups of tasks."""
+    """Create, show, list, start and cancel groups of tasks."""
+
+
+F = TypeVar("F", bound="Callable[..., object]")
+
+
+def _end_options(command: F) -> F:
+    """Add the options for the tasks that a group puts at its end."""
+    for option in (
+        click.option(
+            "--only-if-processed", is_flag=True, help="Put the end task only if no task has failed."
+        ),
+        click.option(
+            "--abort",
+            nargs=2,
+            metavar="TUBE PAYLOAD",
+            help="Task to put instead if the group is cancelled.",
+        ),
+        click.option(
+            "--end",
+            nargs=2,
+            metavar="TUBE PAYLOAD",
+            help="Task to put when all tasks of the group have ended.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _planned(client: Client, task: tuple[str, str] | None) -> PlannedTask | None:
+    return None if task is None else client.tube(task[0]).task(task[1])
 
 
 @group.command(epilog=examples("taskraft group create book-1 --end books bind"))
 @click.argument("name")
-@click.option(
-    "--end",
-    nargs=2,
-    metavar="TUBE PAYLOAD",
-    help="Task to put when all tasks of the group have ended.",
-)
-@click.option(
-    "--abort",
-    nargs=2,
-    metavar="TUBE PAYLOAD",
-    help="Task to put instead if the group is cancelled.",
-)
-@click.option(
-    "--only-if-processed", is_flag=True, help="Put the end task only if no task has failed."
-)
+@_end_options
 @output_option
 @cluster_options
 def create(
@@ -52,17 +72,77 @@ def create(
     Tasks that are put with --group are HELD until the group is started.
     """
     with connect(target, timeout) as client:
-        end_task, abort_task = (
-            None if task is None else client.tube(task[0]).task(task[1]) for task in (end, abort)
-        )
         created = client.groups.create(
-            name, end_task=end_task, abort_task=abort_task, only_if_processed=only_if_processed
+            name,
+            end_task=_planned(client, end),
+            abort_task=_planned(client, abort),
+            only_if_processed=only_if_processed,
         )
-    _show(created, output)
+    _show([created], output)
+
+
+@group.command(
+    "set-end-task", epilog=examples("taskraft group set-end-task book-1 --end books bind")
+)
+@click.argument("name", type=GROUP)
+@_end_options
+@output_option
+@cluster_options
+def set_end_task(
+    *,
+    name: str,
+    end: tuple[str, str] | None,
+    abort: tuple[str, str] | None,
+    only_if_processed: bool,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Replace the end task and the abort task of the group NAME.
+
+    A task that is not given is removed.
+    """
+    with connect(target, timeout) as client:
+        changed = client.groups.set_end_task(
+            name,
+            end_task=_planned(client, end),
+            abort_task=_planned(client, abort),
+            only_if_processed=only_if_processed,
+        )
+    _show([changed], output)
+
+
+@group.command("list", epilog=examples("taskraft group list 'book-*' --state STARTED"))
+@click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(("HELD", "STARTED", "ENDED", "CANCELLED"), case_sensitive=False),
+    help="Only groups in this state; repeatable.",
+)
+@watch_option
+@output_option
+@cluster_options
+def list_groups(
+    *,
+    patterns: tuple[str, ...],
+    states: tuple[GroupState, ...],
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """List groups with the outcomes of their tasks.
+
+    In a PATTERN, "*" matches any characters.
+    """
+    with connect(target, timeout) as client:
+        found = client.groups.list(*patterns, states=states)
+    _show(found, output)
 
 
 @group.command(epilog=examples("taskraft group show book-1"))
-@click.argument("name")
+@click.argument("name", type=GROUP)
 @watch_option
 @output_option
 @cluster_options
@@ -70,22 +150,22 @@ def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Show the group NAME with the outcomes of its tasks."""
     with connect(target, timeout) as client:
         found = client.groups.get(name)
-    _show(found, output)
+    _show([found], output)
 
 
 @group.command(epilog=examples("taskraft group start book-1"))
-@click.argument("name")
+@click.argument("name", type=GROUP)
 @output_option
 @cluster_options
 def start(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Start the group NAME, so that its HELD tasks can become READY."""
     with connect(target, timeout) as client:
         started = client.groups.start(name)
-    _show(started, output)
+    _show([started], output)
 
 
 @group.command(epilog=examples("taskraft group cancel book-1 --revoke"))
-@click.argument("name")
+@click.argument("name", type=GROUP)
 @click.option("--revoke", is_flag=True, help="Also remove TAKEN tasks.")
 @output_option
 @cluster_options
@@ -96,25 +176,26 @@ def cancel(*, name: str, revoke: bool, output: str, target: str | None, timeout:
     """
     with connect(target, timeout) as client:
         cancelled = client.groups.cancel(name, revoke=revoke)
-    _show(cancelled, output)
+    _show([cancelled], output)
 
 
-def _show(found: Group, output: str) -> None:
+def _show(groups: Sequence[Group], output: str) -> None:
     from taskraft.cli.output import write, write_table
 
-    if write([found.message], output):
+    if write([each.message for each in groups], output):
         return
     write_table(
         ("NAME", "STATE", "OPEN", "PROCESSED", "FAILED", "CANCELLED", "ERROR"),
-        [
+        (
             (
-                found.name,
-                found.state,
-                found.open,
-                found.processed,
-                found.failed,
-                found.cancelled,
-                found.last_error.message if found.last_error else "",
+                each.name,
+                each.state,
+                each.open,
+                each.processed,
+                each.failed,
+                each.cancelled,
+                each.last_error.message if each.last_error else "",
             )
-        ],
+            for each in groups
+        ),
     )

@@ -48,6 +48,7 @@ TUBE: Final = NameType("tube", lambda client: [each.name for each in client.list
 SCHEDULE: Final = NameType(
     "schedule", lambda client: [each.name for each in client.schedules.list()]
 )
+GROUP: Final = NameType("group", lambda client: [each.name for each in client.groups.list()])
 
 
 class ContextType(click.ParamType[str]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft schedule list"))
 def schedule() -> None:
-    """Create, list, pause and remove schedules."""
+    """Create, show, list, change, pause and remove schedules."""
 
 
 @schedule.command(
@@ -101,6 +101,47 @@ def list_schedules(*, output: str, target: str | None, timeout: float) -> None:
     _show(found, output)
 
 
+@schedule.command(epilog=examples("taskraft schedule show nightly -o yaml"))
+@click.argument("name", type=SCHEDULE)
+@watch_option
+@output_option
+@cluster_options
+def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
+    """Show the schedule NAME with its next time."""
+    with connect(target, timeout) as client:
+        found = client.schedules.get(name)
+    _show([found], output)
+
+
+@schedule.command(epilog=examples("taskraft schedule change nightly --cron '0 3 * * *'"))
+@click.argument("name", type=SCHEDULE)
+@click.option("--cron", help="New times: minute, hour, day, month and day of week.")
+@click.option("--time-zone", help='New time zone, for example "Europe/Vienna".')
+@click.option("--jitter", type=DURATION, help="New maximum additional delay of each task.")
+@click.option(
+    "--catch-up",
+    type=click.Choice(("skip", "one", "all")),
+    help="Missed due times for which tasks are put.",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice(("allow", "skip", "cancel_before")),
+    help="What to do at a due time if the previous task has not ended.",
+)
+@output_option
+@cluster_options
+def change(
+    *, name: str, output: str, target: str | None, timeout: float, **parts: str | float | None
+) -> None:
+    """Change parts of the schedule NAME; the other parts stay."""
+    given: Any = {part: value for part, value in parts.items() if value is not None}
+    if not given:
+        raise click.UsageError("give at least one option to change")
+    with connect(target, timeout) as client:
+        changed = client.schedules.change(name, **given)
+    _show([changed], output)
+
+
 @schedule.command(epilog=examples("taskraft schedule pause nightly"))
 @click.argument("name", type=SCHEDULE)
 @output_option
@@ -135,15 +176,8 @@ def delete(*, name: str, output: str, target: str | None, timeout: float) -> Non
 
 
 def _set_paused(name: str, target: str | None, timeout: float, *, is_paused: bool) -> Schedule:
-    from dataclasses import replace
-
-    from taskraft import errors
-
     with connect(target, timeout) as client:
-        for found in client.schedules.list():
-            if found.name == name:
-                return client.schedules.update(replace(found, paused=is_paused))
-    raise errors.ScheduleNotFound(f'the schedule "{name}" does not exist')
+        return client.schedules.change(name, paused=is_paused)
 
 
 def _show(schedules: Sequence[Schedule], output: str) -> None:

@@ -71,6 +71,13 @@ class ScheduleExists(ConflictError):
     code = "ALREADY_EXISTS"
 
 
+class ScheduleChanged(ConflictError):
+    """The schedule has changed since it was read; read it and repeat the change."""
+
+    reason = "SCHEDULE_CHANGED"
+    code = "ABORTED"
+
+
 class LeaseStale(ConflictError):
     """The lease has ended: stop working on the task, and do not retry."""
 

@@ -68,6 +68,10 @@ class Error(_message.Message):
         """A schedule with this name exists. ALREADY_EXISTS."""
         MEMBER_EXISTS: Error._Reason.ValueType  # 15
         """A member with this name exists; metadata member is its id. ALREADY_EXISTS."""
+        SCHEDULE_CHANGED: Error._Reason.ValueType  # 16
+        """The schedule has changed since its etag was read, and was not changed again. Read the schedule
+        and repeat the change. ABORTED.
+        """
         LEASE_STALE: Error._Reason.ValueType  # 20
         """The lease token is no longer valid, or never was. The holder must stop processing the task
         and must not retry the call. FAILED_PRECONDITION.
@@ -197,6 +201,10 @@ class Error(_message.Message):
     """A schedule with this name exists. ALREADY_EXISTS."""
     MEMBER_EXISTS: Error.Reason.ValueType  # 15
     """A member with this name exists; metadata member is its id. ALREADY_EXISTS."""
+    SCHEDULE_CHANGED: Error.Reason.ValueType  # 16
+    """The schedule has changed since its etag was read, and was not changed again. Read the schedule
+    and repeat the change. ABORTED.
+    """
     LEASE_STALE: Error.Reason.ValueType  # 20
     """The lease token is no longer valid, or never was. The holder must stop processing the task
     and must not retry the call. FAILED_PRECONDITION.

@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from taskraft.v1 import error_pb2 as _error_pb2
 from taskraft.v1 import task_pb2 as _task_pb2
@@ -401,3 +403,157 @@ class GetGroupResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetGroupResponse: _TypeAlias = GetGroupResponse  # noqa: Y015
+
+@_typing.final
+class SetEndTaskRequest(_message.Message):
+    """Request of SetEndTask."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    END_TASK_FIELD_NUMBER: _builtins.int
+    ABORT_TASK_FIELD_NUMBER: _builtins.int
+    ONLY_IF_PROCESSED_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
+    name: _builtins.str
+    """Name of the group."""
+    only_if_processed: _builtins.bool
+    """True: put the end task only if every task of the group was acknowledged. Requires end_task."""
+    client_id: _builtins.str
+    """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
+    principal alone is the scope. At most 128 bytes.
+    """
+    @_builtins.property
+    def end_task(self) -> Global___GroupTask:
+        """New end task. Absent: none."""
+
+    @_builtins.property
+    def abort_task(self) -> Global___GroupTask:
+        """New abort task. Absent: none."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        end_task: Global___GroupTask | None = ...,
+        abort_task: Global___GroupTask | None = ...,
+        only_if_processed: _builtins.bool = ...,
+        client_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort_task", b"abort_task", "end_task", b"end_task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_task", b"abort_task", "client_id", b"client_id", "end_task", b"end_task", "name", b"name", "only_if_processed", b"only_if_processed", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetEndTaskRequest: _TypeAlias = SetEndTaskRequest  # noqa: Y015
+
+@_typing.final
+class SetEndTaskResponse(_message.Message):
+    """Response of SetEndTask."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """Log index of the change."""
+    @_builtins.property
+    def group(self) -> Global___Group:
+        """The group after the change."""
+
+    def __init__(
+        self,
+        *,
+        group: Global___Group | None = ...,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetEndTaskResponse: _TypeAlias = SetEndTaskResponse  # noqa: Y015
+
+@_typing.final
+class ListGroupsRequest(_message.Message):
+    """Request of ListGroups."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CONSISTENCY_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Maximum number of groups on a page, 1 to 1 000. 0: 1 000."""
+    page_token: _builtins.str
+    """The next_page_token of the previous page. Empty: the first page."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___Group.State.ValueType]:
+        """Only groups in these states. Empty: all groups."""
+
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names, or patterns in which "*" matches any characters, at most 1 000. Empty: all groups."""
+
+    @_builtins.property
+    def consistency(self) -> _task_pb2.Consistency:
+        """How current the response must be."""
+
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___Group.State.ValueType] | None = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        consistency: _task_pb2.Consistency | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "names", b"names", "page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGroupsRequest: _TypeAlias = ListGroupsRequest  # noqa: Y015
+
+@_typing.final
+class ListGroupsResponse(_message.Message):
+    """Response of ListGroups."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page. Empty: this is the last page."""
+    partial: _builtins.bool
+    """True: a part of the cluster did not answer, so the response is incomplete. Always false while a
+    cluster has one cell.
+    """
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___Group]:
+        """The groups in the order of their names."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___Group] | None = ...,
+        next_page_token: _builtins.str = ...,
+        partial: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "next_page_token", b"next_page_token", "partial", b"partial"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGroupsResponse: _TypeAlias = ListGroupsResponse  # noqa: Y015

@@ -51,10 +51,20 @@ class GroupServiceStub(object):
                 request_serializer=taskraft_dot_v1_dot_group__service__pb2.CancelGroupRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_group__service__pb2.CancelGroupResponse.FromString,
                 _registered_method=True)
+        self.SetEndTask = channel.unary_unary(
+                '/taskraft.v1.GroupService/SetEndTask',
+                request_serializer=taskraft_dot_v1_dot_group__service__pb2.SetEndTaskRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_group__service__pb2.SetEndTaskResponse.FromString,
+                _registered_method=True)
         self.GetGroup = channel.unary_unary(
                 '/taskraft.v1.GroupService/GetGroup',
                 request_serializer=taskraft_dot_v1_dot_group__service__pb2.GetGroupRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_group__service__pb2.GetGroupResponse.FromString,
+                _registered_method=True)
+        self.ListGroups = channel.unary_unary(
+                '/taskraft.v1.GroupService/ListGroups',
+                request_serializer=taskraft_dot_v1_dot_group__service__pb2.ListGroupsRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_group__service__pb2.ListGroupsResponse.FromString,
                 _registered_method=True)
 
 
@@ -86,8 +96,22 @@ class GroupServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetEndTask(self, request, context):
+        """Replaces the end task, the abort task and only_if_processed of a group that is HELD or STARTED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetGroup(self, request, context):
         """Returns a group.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGroups(self, request, context):
+        """Lists the groups that the caller may read, in the order of their names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,10 +135,20 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     request_deserializer=taskraft_dot_v1_dot_group__service__pb2.CancelGroupRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_group__service__pb2.CancelGroupResponse.SerializeToString,
             ),
+            'SetEndTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetEndTask,
+                    request_deserializer=taskraft_dot_v1_dot_group__service__pb2.SetEndTaskRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_group__service__pb2.SetEndTaskResponse.SerializeToString,
+            ),
             'GetGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGroup,
                     request_deserializer=taskraft_dot_v1_dot_group__service__pb2.GetGroupRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_group__service__pb2.GetGroupResponse.SerializeToString,
+            ),
+            'ListGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGroups,
+                    request_deserializer=taskraft_dot_v1_dot_group__service__pb2.ListGroupsRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_group__service__pb2.ListGroupsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -211,6 +245,33 @@ class GroupService(object):
             _registered_method=True)
 
     @staticmethod
+    def SetEndTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.GroupService/SetEndTask',
+            taskraft_dot_v1_dot_group__service__pb2.SetEndTaskRequest.SerializeToString,
+            taskraft_dot_v1_dot_group__service__pb2.SetEndTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetGroup(request,
             target,
             options=(),
@@ -227,6 +288,33 @@ class GroupService(object):
             '/taskraft.v1.GroupService/GetGroup',
             taskraft_dot_v1_dot_group__service__pb2.GetGroupRequest.SerializeToString,
             taskraft_dot_v1_dot_group__service__pb2.GetGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.GroupService/ListGroups',
+            taskraft_dot_v1_dot_group__service__pb2.ListGroupsRequest.SerializeToString,
+            taskraft_dot_v1_dot_group__service__pb2.ListGroupsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,8 +45,12 @@ class GroupServiceStub:
     """Cancels a group: removes its tasks that are not taken, 1 000 tasks per log entry; the call does
     not wait for the later entries. Buried tasks stay buried.
     """
+    SetEndTask: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.SetEndTaskRequest, _group_service_pb2.SetEndTaskResponse]
+    """Replaces the end task, the abort task and only_if_processed of a group that is HELD or STARTED."""
     GetGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.GetGroupRequest, _group_service_pb2.GetGroupResponse]
     """Returns a group."""
+    ListGroups: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.ListGroupsRequest, _group_service_pb2.ListGroupsResponse]
+    """Lists the groups that the caller may read, in the order of their names."""
 
 @_typing.type_check_only
 class GroupServiceAsyncStub(GroupServiceStub):
@@ -65,8 +69,12 @@ class GroupServiceAsyncStub(GroupServiceStub):
     """Cancels a group: removes its tasks that are not taken, 1 000 tasks per log entry; the call does
     not wait for the later entries. Buried tasks stay buried.
     """
+    SetEndTask: _aio.UnaryUnaryMultiCallable[_group_service_pb2.SetEndTaskRequest, _group_service_pb2.SetEndTaskResponse]  # type: ignore[assignment]
+    """Replaces the end task, the abort task and only_if_processed of a group that is HELD or STARTED."""
     GetGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.GetGroupRequest, _group_service_pb2.GetGroupResponse]  # type: ignore[assignment]
     """Returns a group."""
+    ListGroups: _aio.UnaryUnaryMultiCallable[_group_service_pb2.ListGroupsRequest, _group_service_pb2.ListGroupsResponse]  # type: ignore[assignment]
+    """Lists the groups that the caller may read, in the order of their names."""
 
 class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
     """Manages groups of tasks. The tasks of a group are started together, and the server puts one more
@@ -102,11 +110,27 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def SetEndTask(
+        self,
+        request: _group_service_pb2.SetEndTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_service_pb2.SetEndTaskResponse, _abc.Awaitable[_group_service_pb2.SetEndTaskResponse]]:
+        """Replaces the end task, the abort task and only_if_processed of a group that is HELD or STARTED."""
+
+    @_abc_1.abstractmethod
     def GetGroup(
         self,
         request: _group_service_pb2.GetGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.GetGroupResponse, _abc.Awaitable[_group_service_pb2.GetGroupResponse]]:
         """Returns a group."""
+
+    @_abc_1.abstractmethod
+    def ListGroups(
+        self,
+        request: _group_service_pb2.ListGroupsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_service_pb2.ListGroupsResponse, _abc.Awaitable[_group_service_pb2.ListGroupsResponse]]:
+        """Lists the groups that the caller may read, in the order of their names."""
 
 def add_GroupServiceServicer_to_server(servicer: GroupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -102,6 +103,7 @@ class Schedule(_message.Message):
     LAST_TASK_ID_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name: 1 to 128 bytes, unique in the cluster."""
     cron: _builtins.str
@@ -132,6 +134,10 @@ class Schedule(_message.Message):
     """Number of times without a task because the put was refused, or because the previous task had
     not ended (SKIP_OVERLAP). Set by the server.
     """
+    etag: _builtins.str
+    """Opaque tag of the definition: equal definitions have equal tags. The fields that the server
+    sets do not change the tag. Set by the server.
+    """
     @_builtins.property
     def spec(self) -> _task_pb2.TaskSpec:
         """The task; its payload has at most 64 KiB. Each task has the header "taskraft-slot-ms" with its
@@ -160,10 +166,11 @@ class Schedule(_message.Message):
         last_task_id: _builtins.int = ...,
         left_out: _builtins.int = ...,
         last_error: _error_pb2.Error | None = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_error", b"last_error", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catch_up", b"catch_up", "cron", b"cron", "jitter_ms", b"jitter_ms", "last_error", b"last_error", "last_ms", b"last_ms", "last_task_id", b"last_task_id", "left_out", b"left_out", "name", b"name", "next_ms", b"next_ms", "overlap", b"overlap", "paused", b"paused", "spec", b"spec", "time_zone", b"time_zone", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catch_up", b"catch_up", "cron", b"cron", "etag", b"etag", "jitter_ms", b"jitter_ms", "last_error", b"last_error", "last_ms", b"last_ms", "last_task_id", b"last_task_id", "left_out", b"left_out", "name", b"name", "next_ms", b"next_ms", "overlap", b"overlap", "paused", b"paused", "spec", b"spec", "time_zone", b"time_zone", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -240,15 +247,29 @@ class UpdateScheduleRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     client_id: _builtins.str
     """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
     principal alone is the scope. At most 128 bytes.
     """
+    etag: _builtins.str
+    """Tag of the definition that the caller has read. A schedule with another tag is not changed; the
+    call ends with the reason SCHEDULE_CHANGED. Empty: change the schedule in any case.
+    """
     @_builtins.property
     def schedule(self) -> Global___Schedule:
-        """The complete new schedule; its name selects the schedule to replace."""
+        """The new schedule; its name selects the schedule to change. Complete without an update_mask. With
+        an update_mask, every field with a value must be named in the mask.
+        """
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Names of the fields to change, for example "paused" or "cron". A named field without a value is
+        reset to its default. Empty: all fields.
+        """
 
     def __init__(
         self,
@@ -256,10 +277,12 @@ class UpdateScheduleRequest(_message.Message):
         request_id: _builtins.str = ...,
         schedule: Global___Schedule | None = ...,
         client_id: _builtins.str = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "request_id", b"request_id", "schedule", b"schedule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "etag", b"etag", "request_id", b"request_id", "schedule", b"schedule", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -302,6 +325,7 @@ class DeleteScheduleRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     name: _builtins.str
@@ -310,16 +334,21 @@ class DeleteScheduleRequest(_message.Message):
     """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
     principal alone is the scope. At most 128 bytes.
     """
+    etag: _builtins.str
+    """Tag of the definition that the caller has read. A schedule with another tag is not deleted; the
+    call ends with the reason SCHEDULE_CHANGED. Empty: delete the schedule in any case.
+    """
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
         name: _builtins.str = ...,
         client_id: _builtins.str = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "etag", b"etag", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -346,6 +375,58 @@ class DeleteScheduleResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteScheduleResponse: _TypeAlias = DeleteScheduleResponse  # noqa: Y015
+
+@_typing.final
+class GetScheduleRequest(_message.Message):
+    """Request of GetSchedule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CONSISTENCY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the schedule."""
+    @_builtins.property
+    def consistency(self) -> _task_pb2.Consistency:
+        """How current the response must be."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        consistency: _task_pb2.Consistency | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetScheduleRequest: _TypeAlias = GetScheduleRequest  # noqa: Y015
+
+@_typing.final
+class GetScheduleResponse(_message.Message):
+    """Response of GetSchedule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def schedule(self) -> Global___Schedule:
+        """The schedule."""
+
+    def __init__(
+        self,
+        *,
+        schedule: Global___Schedule | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetScheduleResponse: _TypeAlias = GetScheduleResponse  # noqa: Y015
 
 @_typing.final
 class ListSchedulesRequest(_message.Message):

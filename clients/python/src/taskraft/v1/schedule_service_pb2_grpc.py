@@ -51,6 +51,11 @@ class ScheduleServiceStub(object):
                 request_serializer=taskraft_dot_v1_dot_schedule__service__pb2.DeleteScheduleRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_schedule__service__pb2.DeleteScheduleResponse.FromString,
                 _registered_method=True)
+        self.GetSchedule = channel.unary_unary(
+                '/taskraft.v1.ScheduleService/GetSchedule',
+                request_serializer=taskraft_dot_v1_dot_schedule__service__pb2.GetScheduleRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_schedule__service__pb2.GetScheduleResponse.FromString,
+                _registered_method=True)
         self.ListSchedules = channel.unary_unary(
                 '/taskraft.v1.ScheduleService/ListSchedules',
                 request_serializer=taskraft_dot_v1_dot_schedule__service__pb2.ListSchedulesRequest.SerializeToString,
@@ -71,8 +76,8 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSchedule(self, request, context):
-        """Replaces a schedule, for example to pause it. A new cron expression or time zone starts from
-        now; any other change keeps the position in time.
+        """Replaces a schedule, or the fields that update_mask names, for example to pause the schedule. A
+        new cron expression or time zone starts from now; any other change keeps the position in time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -80,6 +85,13 @@ class ScheduleServiceServicer(object):
 
     def DeleteSchedule(self, request, context):
         """Removes a schedule. The tasks that it has put stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSchedule(self, request, context):
+        """Returns a schedule.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,6 +121,11 @@ def add_ScheduleServiceServicer_to_server(servicer, server):
                     servicer.DeleteSchedule,
                     request_deserializer=taskraft_dot_v1_dot_schedule__service__pb2.DeleteScheduleRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_schedule__service__pb2.DeleteScheduleResponse.SerializeToString,
+            ),
+            'GetSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSchedule,
+                    request_deserializer=taskraft_dot_v1_dot_schedule__service__pb2.GetScheduleRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_schedule__service__pb2.GetScheduleResponse.SerializeToString,
             ),
             'ListSchedules': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSchedules,
@@ -199,6 +216,33 @@ class ScheduleService(object):
             '/taskraft.v1.ScheduleService/DeleteSchedule',
             taskraft_dot_v1_dot_schedule__service__pb2.DeleteScheduleRequest.SerializeToString,
             taskraft_dot_v1_dot_schedule__service__pb2.DeleteScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.ScheduleService/GetSchedule',
+            taskraft_dot_v1_dot_schedule__service__pb2.GetScheduleRequest.SerializeToString,
+            taskraft_dot_v1_dot_schedule__service__pb2.GetScheduleResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,11 +38,13 @@ class ScheduleServiceStub:
     CreateSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.CreateScheduleRequest, _schedule_service_pb2.CreateScheduleResponse]
     """Creates a schedule. Its tube need not exist yet."""
     UpdateSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.UpdateScheduleRequest, _schedule_service_pb2.UpdateScheduleResponse]
-    """Replaces a schedule, for example to pause it. A new cron expression or time zone starts from
-    now; any other change keeps the position in time.
+    """Replaces a schedule, or the fields that update_mask names, for example to pause the schedule. A
+    new cron expression or time zone starts from now; any other change keeps the position in time.
     """
     DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.DeleteScheduleRequest, _schedule_service_pb2.DeleteScheduleResponse]
     """Removes a schedule. The tasks that it has put stay."""
+    GetSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.GetScheduleRequest, _schedule_service_pb2.GetScheduleResponse]
+    """Returns a schedule."""
     ListSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.ListSchedulesRequest, _schedule_service_pb2.ListSchedulesResponse]
     """Lists schedules in the order of their names."""
 
@@ -56,11 +58,13 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     CreateSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.CreateScheduleRequest, _schedule_service_pb2.CreateScheduleResponse]  # type: ignore[assignment]
     """Creates a schedule. Its tube need not exist yet."""
     UpdateSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.UpdateScheduleRequest, _schedule_service_pb2.UpdateScheduleResponse]  # type: ignore[assignment]
-    """Replaces a schedule, for example to pause it. A new cron expression or time zone starts from
-    now; any other change keeps the position in time.
+    """Replaces a schedule, or the fields that update_mask names, for example to pause the schedule. A
+    new cron expression or time zone starts from now; any other change keeps the position in time.
     """
     DeleteSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.DeleteScheduleRequest, _schedule_service_pb2.DeleteScheduleResponse]  # type: ignore[assignment]
     """Removes a schedule. The tasks that it has put stay."""
+    GetSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.GetScheduleRequest, _schedule_service_pb2.GetScheduleResponse]  # type: ignore[assignment]
+    """Returns a schedule."""
     ListSchedules: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.ListSchedulesRequest, _schedule_service_pb2.ListSchedulesResponse]  # type: ignore[assignment]
     """Lists schedules in the order of their names."""
 
@@ -83,8 +87,8 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_service_pb2.UpdateScheduleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_service_pb2.UpdateScheduleResponse, _abc.Awaitable[_schedule_service_pb2.UpdateScheduleResponse]]:
-        """Replaces a schedule, for example to pause it. A new cron expression or time zone starts from
-        now; any other change keeps the position in time.
+        """Replaces a schedule, or the fields that update_mask names, for example to pause the schedule. A
+        new cron expression or time zone starts from now; any other change keeps the position in time.
         """
 
     @_abc_1.abstractmethod
@@ -94,6 +98,14 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_service_pb2.DeleteScheduleResponse, _abc.Awaitable[_schedule_service_pb2.DeleteScheduleResponse]]:
         """Removes a schedule. The tasks that it has put stay."""
+
+    @_abc_1.abstractmethod
+    def GetSchedule(
+        self,
+        request: _schedule_service_pb2.GetScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_schedule_service_pb2.GetScheduleResponse, _abc.Awaitable[_schedule_service_pb2.GetScheduleResponse]]:
+        """Returns a schedule."""
 
     @_abc_1.abstractmethod
     def ListSchedules(
