@@ -38,7 +38,7 @@ process-tests: setup ## Run the tests with real processes: kills, cut links, ful
 	@$(RUN) -m pytest -q tests/cluster tests/service/process $(T)
 
 upgrade-drill: setup ## Upgrade three nodes and return, at 200 puts a second
-	@TASKRAFT_TEST_UPGRADE_PUTS=200 $(RUN) -m pytest -q tests/upgrade $(T)
+	@TASKRAFT_TEST_UPGRADE_PUTS=200 $(RUN) -m pytest -q -rP tests/upgrade $(T)
 
 golden: setup ## Write the golden files of versions of formats that have none
 	@$(RUN) -m tests.golden

@@ -1,10 +1,10 @@
 """List the versions of all formats of the service; one enum per format, one line per version.
 
 The cluster version is the version that all members of a cluster speak. It is part of the replicated
-state and decides which commands may enter the log, how the fields of a request are read, and in
-which format a node writes its state, the change feed and snapshots. A node that runs a newer
-release writes the older formats until the cluster version is raised, so that the older release can
-be started again on its data directory.
+state and decides which commands may enter the log, how the fields of a request are read, in which
+format a node writes its state, the change feed and snapshots, and how members compare their states.
+A node that runs a newer release writes the older formats until the cluster version is raised, so
+that the older release can be started again on its data directory.
 
 Release 0.1.0 has the first version of each format that later releases must read. Some numbers do
 not begin at 1, because development builds had earlier formats. The formats of the data directory
@@ -12,7 +12,8 @@ and of the connections between members are in ``taskraft_replication.versions``.
 
 A new version needs: a line in each enum that changes, a line in ``FORMATS``, the layouts that
 write it, a step in ``queue.persistence.upgrade_chain`` if stored records change, and golden files
-(``make golden``). See docs/upgrading.md.
+(``make golden``). A change of the records that ``queue.persistence.record_digest`` hashes, or of
+the hash, needs a new ``DigestVersion``. See docs/upgrading.md.
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ class SnapshotFileVersion(IntEnum):
     """Release 0.1.0: header as JSON, content of a snapshot, SHA-256."""
 
 
+class DigestVersion(IntEnum):
+    """Versions of the digests of a state; members compare digests of equal versions only."""
+
+    V1 = 1
+    """Release 0.1.0: 16 hashes of the records of tasks, keys, sessions, schedules and groups."""
+
+
 def known_formats(versions: type[IntEnum]) -> str:
     """Return the formats that this release reads, for an operator."""
     return f"format {', '.join(str(int(version)) for version in sorted(versions))}"
@@ -68,15 +76,18 @@ def known_formats(versions: type[IntEnum]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """The formats that a node writes while one cluster version is in force."""
+    """The formats that a node writes, and compares, while one cluster version is in force."""
 
     state: StateVersion
     feed: FeedVersion
     snapshot: SnapshotVersion
+    digest: DigestVersion
 
 
 FORMATS: Final[Mapping[ClusterVersion, Formats]] = {
-    ClusterVersion.V1: Formats(StateVersion.V18, FeedVersion.V2, SnapshotVersion.V2),
+    ClusterVersion.V1: Formats(
+        StateVersion.V18, FeedVersion.V2, SnapshotVersion.V2, DigestVersion.V1
+    ),
 }
 LOWEST: Final = min(ClusterVersion)
 HIGHEST: Final = max(ClusterVersion)

@@ -124,6 +124,21 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/service/leader/test_clock_keeper.py",
         "tests/service/queue/test_scenarios.py",
     ),
+    "digests": ("tests/service/queue/persistence/test_record_digest.py",),
+    "versions": (
+        "tests/service/queue/state/test_cluster_version.py",
+        "tests/service/queue/persistence/test_upgrade_chain.py",
+        "tests/service/cluster/test_member_versions.py",
+        "tests/service/leader/test_version_keeper.py",
+        "tests/service/machine/test_version_raise.py",
+        "tests/service/machine/test_state_machine.py",
+    ),
+    "scrub": (
+        "tests/service/storage/test_scrubber.py",
+        "tests/service/storage/test_table_check.py",
+        "tests/replication/storage/test_log_scrub.py",
+        "tests/service/process/test_scrub_live.py",
+    ),
     "queue": (
         "tests/service/queue/test_scenarios.py",
         "tests/service/queue/entities/test_life_cycle.py",

@@ -1,9 +1,14 @@
-"""Put tasks at a constant rate from a thread, and take them, while nodes are replaced."""
+"""Put tasks at a constant rate from threads, and take them, while nodes are replaced."""
 
+import itertools
 import threading
 import time
 
 from taskraft import Client
+
+PRODUCERS = 8
+"""Number of threads that put. One put follows another, so one thread would put fewer tasks than
+intended while an election or a busy machine makes each put slower."""
 
 
 class Load:
@@ -11,12 +16,15 @@ class Load:
 
     def __init__(self, target, puts_per_second):
         self._target = target
-        self._pause = 1 / puts_per_second
+        self._pause = PRODUCERS / puts_per_second
+        self._numbers = itertools.count()
+        self._began = time.monotonic()
+        self.seconds = 0.0
         self._done = threading.Event()
         self.put, self.taken, self.errors = [], set(), []
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,))
-            for work in (self._produce, self._consume)
+            for work in (*[self._produce] * PRODUCERS, self._consume)
         ]
 
     def __enter__(self):
@@ -28,6 +36,7 @@ class Load:
         self._done.set()
         for thread in self._threads:
             thread.join()
+        self.seconds = time.monotonic() - self._began
 
     def _guarded(self, work):
         try:
@@ -39,7 +48,7 @@ class Load:
     def _produce(self, client):
         due = time.monotonic()
         while not self._done.is_set():
-            number = len(self.put)
+            number = next(self._numbers)
             client.tube("load").put(str(number))
             self.put.append(number)
             due += self._pause

@@ -1,8 +1,8 @@
 """Make a copy of the server with one more version, which stands for the next release.
 
-The copy has cluster version 2, state format 19, protocol version 3 between members, and allows
-``ReleaseAll`` only from cluster version 2 on. Its meta record has one more number. Once a release
-exists, the test takes the last release and this tree instead.
+The copy has cluster version 2, state format 19 and protocol version 3 between members. From cluster
+version 2 on, it allows ``ReleaseAll`` and computes other digests of its state. Its meta record has
+one more number. Once a release exists, the test takes the last release and this tree instead.
 """
 
 import shutil
@@ -24,19 +24,31 @@ STEPS: Final[Mapping[StateVersion, Step]] = {StateVersion.V19: _to_19}
 '''
 IMPORT = "from taskraft_service.queue.store.idempotency import RequestKey\n"
 FORMATS_OF_2 = """ClusterVersion.V2: Formats(
-        StateVersion.V19, FeedVersion.V2, SnapshotVersion.V2
+        StateVersion.V19, FeedVersion.V2, SnapshotVersion.V2, DigestVersion.V2
     ),"""
+DIGEST_2 = """    DigestVersion.V1: digest_records,
+    DigestVersion.V2: lambda scan: digest_records(
+        lambda prefix: ((key, value + bytes(1)) for key, value in scan(prefix))
+    ),
+"""
 EDITS = {
     SERVICE / "versions.py": [
         ('V1 = 1\n    """Release 0.1.0: the', 'V2 = 2\n    V1 = 1\n    """Release 0.1.0: the'),
         ("    V18 = 18\n", "    V18 = 18\n    V19 = 19\n"),
         (
-            "FeedVersion.V2, SnapshotVersion.V2),\n}",
-            f"FeedVersion.V2, SnapshotVersion.V2),\n    {FORMATS_OF_2}\n}}",
+            '    V1 = 1\n    """Release 0.1.0: 16',
+            '    V2 = 2\n    V1 = 1\n    """Release 0.1.0: 16',
+        ),
+        (
+            "SnapshotVersion.V2, DigestVersion.V1\n    ),\n}",
+            f"SnapshotVersion.V2, DigestVersion.V1\n    ),\n    {FORMATS_OF_2}\n}}",
         ),
     ],
     SERVICE / "queue/persistence/upgrade_chain.py": [
         ("STEPS: Final[Mapping[StateVersion, Step]] = {}\n", STEP)
+    ],
+    SERVICE / "queue/persistence/record_digest.py": [
+        ("    DigestVersion.V1: digest_records,\n", DIGEST_2)
     ],
     SERVICE / "command_codecs/tubes.py": [
         (

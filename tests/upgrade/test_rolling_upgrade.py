@@ -10,6 +10,7 @@ import pytest
 
 from taskraft import Client
 from taskraft.errors import VersionTooLow
+from tests.service.process.test_scrub_live import sample
 from tests.upgrade.load import Load
 from tests.upgrade.next_build import next_build, this_build
 from tools.local_cluster import LocalCluster
@@ -39,13 +40,27 @@ def wait_for(cluster, told):
     raise AssertionError(f"the cluster stays at {state}")
 
 
+def await_comparison(cluster):
+    """Wait until the members have compared their states once more, and found no difference."""
+
+    def compared():
+        return sum(sample(node, "taskraft_state_comparisons_total") or 0 for node in cluster.nodes)
+
+    before = compared()
+    # The first result can be that of a comparison that began earlier.
+    cluster.wait_until(lambda: compared() > before + 1, "a comparison")
+    assert all(sample(node, "taskraft_state_differences_total") == 0 for node in cluster.nodes)
+    assert not any("the state is damaged" in node.log.read_text() for node in cluster.nodes)
+
+
 def is_planned(state):
     return state.planned_cluster_version == 2
 
 
 def test_nodes_are_upgraded_and_return_under_load_without_a_failed_call(tmp_path):
     here, later = this_build(), next_build(tmp_path / "next")
-    with LocalCluster(3, tmp_path / "cluster") as cluster:
+    settings = {"TASKRAFT_COMPARE_PERIOD_MS": "1000"}
+    with LocalCluster(3, tmp_path / "cluster", settings) as cluster:
         with Client(cluster.target) as client:
             client.create_tube("load")
             client.create_tube("idle")
@@ -60,6 +75,7 @@ def test_nodes_are_upgraded_and_return_under_load_without_a_failed_call(tmp_path
                 "n2 speaks cluster version 1",
                 "n3 speaks cluster version 1",
             }
+            await_comparison(cluster)
             with Client(cluster.target) as client, pytest.raises(VersionTooLow, match="n2 speaks"):
                 client.upgrade_cluster()
             replace_all(cluster, later)
@@ -74,11 +90,13 @@ def test_nodes_are_upgraded_and_return_under_load_without_a_failed_call(tmp_path
                     client.tube("idle").release_all()
                 assert client.upgrade_cluster() == 2
                 client.tube("idle").release_all()
+            await_comparison(cluster)
             refuses_the_older_build(cluster, here, later)
         load.drain()
         assert load.errors == []
         assert load.put, "the test put nothing"
         assert load.taken == set(load.put)
+        print(f"{len(load.put)} puts, {len(load.put) / load.seconds:.0f} a second; none failed")
 
 
 def refuses_the_older_build(cluster, here, later):

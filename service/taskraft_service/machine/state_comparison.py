@@ -5,12 +5,14 @@ Each member takes a view of its state after this entry and computes digests of t
 background. The members send their digests to the leader, and the leader sends the digest of a
 majority of the voters to all members. A member that differs from the majority fails, and its
 process rebuilds the state. If no majority agrees, no member fails, because nothing shows which
-state is right.
+state is right. The cluster version decides the version of the digests, so members of different
+releases compute the same digests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Protocol
 
@@ -20,7 +22,7 @@ from google.protobuf.message import DecodeError
 from taskraft_replication.core.types import LogIndex, MemberId
 from taskraft_replication.errors import MessageMalformed
 from taskraft_replication.stubs.log.v1 import beacon_pb2
-from taskraft_service.queue.persistence.record_digest import PARTS
+from taskraft_service.queue.persistence.record_digest import DIGESTS, PARTS
 
 log: Final = structlog.get_logger(__name__)
 
@@ -33,8 +35,28 @@ BEACONS_AHEAD: Final = 4
 
 _NO_BALLOT: Final = beacon_pb2.StateBallot()
 
-Parts = tuple[int, ...]
-"""Digests of the parts of a state, see ``record_digest``."""
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """The digests of one state; digests of different versions are not compared."""
+
+    version: int
+    """Version of the digests; 0: there are no digests."""
+    parts: tuple[int, ...]
+    """Digests of the parts of the state, see ``record_digest``."""
+
+    @property
+    def whole(self) -> int:
+        """One digest of 64 bits of all parts."""
+        packed = b"".join(part.to_bytes(4, "big") for part in self.parts)
+        return int.from_bytes(blake2b(packed, digest_size=8).digest(), "big")
+
+    def __bool__(self) -> bool:
+        """Return whether there are digests."""
+        return bool(self.parts)
+
+
+_NONE: Final = Digests(0, ())
 
 
 class StateDiffers(Exception):
@@ -111,10 +133,12 @@ class StateComparison:
         self._applied_before = applied_index()
         self._asked = 0
         self._index = 0
-        self._parts: Parts = ()
-        self._answers: dict[MemberId, Parts] = {}
-        self._decided: int | None = None
-        self._leader_parts: Parts = ()
+        self._own = _NONE
+        self._answers: dict[MemberId, Digests] = {}
+        self._decided: tuple[int, int] | None = None
+        """Version and digest of a majority of the voters."""
+        self._right = _NONE
+        """The digests with the decided digest, as far as this member knows them."""
         self.compared = 0
         """Comparisons since the start in which this node, as leader, found a majority."""
         self.differences = 0
@@ -129,13 +153,18 @@ class StateComparison:
             self._choose()
         if not self._asked:
             return b""
-        self._is_told = bool(self._parts)
+        self._is_told = bool(self._own)
         ballot = beacon_pb2.StateBallot(
             asked_index=self._asked if is_leader else 0,
             index=self._index,
-            parts=self._parts,
-            decided=self._decided if is_leader else None,
+            parts=self._own.parts,
+            version=self._own.version,
         )
+        if is_leader and self._decided is not None:
+            version, ballot.decided = self._decided
+            if version != ballot.version:
+                del ballot.parts[:]
+            ballot.version = version
         return beacon_pb2.ClockBeacon(state=ballot).SerializeToString()
 
     def received(self, sender: MemberId, beacon: bytes) -> None:
@@ -149,10 +178,11 @@ class StateComparison:
         except DecodeError as error:
             raise MessageMalformed("the received bytes are not a beacon") from error
         ballot = message.state if message.HasField("state") else _NO_BALLOT
-        parts = tuple(ballot.parts) if len(ballot.parts) == PARTS else ()
+        is_known = ballot.version in DIGESTS and len(ballot.parts) == PARTS
+        digests = Digests(ballot.version, tuple(ballot.parts)) if is_known else _NONE
         if self._group.lead_term:
-            if parts and ballot.index == self._asked and sender not in self._answers:
-                self._answers[sender] = parts
+            if digests and ballot.index == self._asked and sender not in self._answers:
+                self._answers[sender] = digests
                 self._review()
             return
         self._led_term = 0
@@ -160,25 +190,25 @@ class StateComparison:
             self._ask(ballot.asked_index)
         if not ballot.asked_index or ballot.asked_index != self._asked:
             return
-        self._leader_parts = parts if ballot.index == self._asked else ()
+        self._right = digests if ballot.index == self._asked else _NONE
         if ballot.HasField("decided"):
-            self._decided = ballot.decided
+            self._decided = (ballot.version, ballot.decided)
             if self._is_told:  # otherwise the leader could not log the name of this member
                 self._check_own()
 
-    def computed(self, index: LogIndex, parts: Sequence[int]) -> None:
+    def computed(self, index: LogIndex, version: int, parts: Sequence[int]) -> None:
         """Receive the digests of this member's state after an entry."""
         if index != self._asked:
             return
-        self._index, self._parts = index, tuple(parts)
+        self._index, self._own = index, Digests(version, tuple(parts))
         if self._group.lead_term:
-            self._answers[self._member_id] = self._parts
+            self._answers[self._member_id] = self._own
             self._review()
 
     def _ask(self, index: int) -> None:
         """Begin a comparison at an entry."""
         self._asked, self._decided = index, None
-        self._index, self._parts, self._leader_parts = 0, (), ()
+        self._index, self._own, self._right = 0, _NONE, _NONE
         self._is_told = False
         self._answers.clear()
         self._begin(LogIndex(index))
@@ -200,14 +230,16 @@ class StateComparison:
 
     def _review(self) -> None:
         """As leader, check whether a majority has the same digest; log the members that differ."""
-        by_digest: dict[int, list[MemberId]] = {}
-        for member, parts in self._answers.items():
-            by_digest.setdefault(whole_of(parts), []).append(member)
-        for digest, members in by_digest.items():
+        by_digest: dict[Digests, list[MemberId]] = {}
+        for member, digests in self._answers.items():
+            by_digest.setdefault(digests, []).append(member)
+        for digests, members in by_digest.items():
             if self._group.has_quorum(members):
-                self._found(digest, members)
+                self._found(digests, members)
                 return
-        if len(by_digest) > 1 and set(self._group.voters) <= set(self._answers):
+        is_one_version = len({digests.version for digests in by_digest}) == 1
+        is_complete = set(self._group.voters) <= set(self._answers)
+        if len(by_digest) > 1 and is_one_version and is_complete:
             self.differences += 1
             log.critical(
                 "states differ, and no majority agrees; no node stops",
@@ -215,32 +247,32 @@ class StateComparison:
                 members=sorted(by_digest.values()),
             )
 
-    def _found(self, digest: int, agreeing: Sequence[MemberId]) -> None:
-        """Store the digest of a majority for the next beacon, and log the members that differ."""
+    def _found(self, right: Digests, agreeing: Sequence[MemberId]) -> None:
+        """Store the digests of a majority for the next beacon, and log the members that differ."""
         if self._decided is None:
-            self._decided = digest
+            self._decided = (right.version, right.whole)
             self._due_ms = self._monotonic_ms() + self._period_ms
             self.compared += 1
-        self._leader_parts = self._answers[agreeing[0]]
-        differing = sorted(set(self._answers) - set(agreeing))
+        self._right = right
+        differing = sorted(
+            member
+            for member, digests in self._answers.items()
+            if member not in agreeing and digests.version == right.version
+        )
         if differing:
             self.differences += 1
             log.critical("states differ", revision=self._asked, members=differing)
-        if self._parts:
-            self._check_own()
+        self._check_own()
 
     def _check_own(self) -> None:
         """Stop this node if its digest is not that of the majority."""
-        if self._index != self._asked or whole_of(self._parts) == self._decided:
+        if self._index != self._asked or self._decided is None:
             return
-        right = self._leader_parts
-        is_known = bool(right) and whole_of(right) == self._decided
-        pairs = enumerate(zip(self._parts, right, strict=True)) if is_known else ()
+        version, whole = self._decided
+        if self._own.version != version or self._own.whole == whole:
+            return
+        right = self._right
+        is_known = bool(right) and right.whole == whole
+        pairs = enumerate(zip(self._own.parts, right.parts, strict=True)) if is_known else ()
         wrong = [part for part, (own, other) in pairs if own != other]
         self._fail(StateDiffers(self._asked, self._member_id, wrong))
-
-
-def whole_of(parts: Sequence[int]) -> int:
-    """Return one digest of 64 bits of all parts."""
-    packed = b"".join(part.to_bytes(4, "big") for part in parts)
-    return int.from_bytes(blake2b(packed, digest_size=8).digest(), "big")

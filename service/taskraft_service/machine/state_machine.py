@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex
 from taskraft_replication.errors import FormatUnknown
@@ -26,7 +26,12 @@ from taskraft_service.queue.persistence.state_records import stored_formats, sto
 from taskraft_service.storage.directory import DatabaseDirectory, StateForeign
 from taskraft_service.storage.rocks import RocksStore, StateDamaged
 from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build
-from taskraft_service.versions import HIGHEST, ClusterVersionUnknown, check_version
+from taskraft_service.versions import (
+    HIGHEST,
+    ClusterVersionUnknown,
+    DigestVersion,
+    check_version,
+)
 
 OWN_ENTRIES_MAX: Final = 256
 """Maximum number of own proposed entries whose decoded commands are kept; the others are
@@ -40,6 +45,13 @@ limits, entries are applied only after the disk has caught up."""
 NO_INDEX: Final = LogIndex(-1)
 FROZEN_CACHE_BYTES: Final = 1 << 20
 """Memory for a frozen database while its index is read."""
+
+UseView: TypeAlias = Callable[[LogIndex, DigestVersion, FixedState], None]
+"""Receives the state after an entry, and the version in which its digests are compared."""
+
+
+def _use_no_view(_index: LogIndex, _version: DigestVersion, _state: FixedState) -> None:
+    """Stand for the receiver of a view before the first request."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,7 +105,7 @@ class QueueMachine:
         self._flushing = threading.Lock()
         """Held by the worker thread that flushes, freezes or closes a database."""
         self.failed_drivers = FailedDrivers(lambda: self.queue.quarantines)
-        self._use_view: Callable[[LogIndex, FixedState], None] = lambda _index, _state: None
+        self._use_view: UseView = _use_no_view
         self._own: dict[bytes, tuple[int, Sequence[Command]]] = {}
         self._listeners: list[Callable[[int], None]] = []
         self._news_listeners: list[Callable[[int], None]] = []
@@ -290,7 +302,7 @@ class QueueMachine:
         self._uncollected_bytes = 0
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
 
-    def view_at(self, index: LogIndex, use: Callable[[LogIndex, FixedState], None]) -> None:
+    def view_at(self, index: LogIndex, use: UseView) -> None:
         """Call ``use`` with the state after an entry, at once or once the entry is applied.
 
         There is no call if a later entry is applied already, if the state cannot be written then,
@@ -305,8 +317,11 @@ class QueueMachine:
         index, self._view_index = self._view_index, NO_INDEX
         if self.failed_drivers.held_index or self._state.store.is_choked:
             return
+        if self.queue.has_old_format:
+            # A member that restarts after the raise has converted its records already.
+            self._state.upgrade()
         self.collect()
-        self._use_view(index, self._state.store.view())
+        self._use_view(index, self.queue.cluster.formats.digest, self._state.store.view())
 
     def live_tables(self) -> tuple[Path, Mapping[str, int]]:
         """Return the directory of the database, and name and size in bytes of each table in use.

@@ -234,8 +234,8 @@ class NodeComponents:
             self._wall_offset_ms = self.machine.queue.wall_offset_ms
             self.scheduler.wall_time_changed()
 
-    def _digests_computed(self, index: LogIndex, parts: Sequence[int]) -> None:
-        self.comparison.computed(index, parts)
+    def _digests_computed(self, index: LogIndex, version: int, parts: Sequence[int]) -> None:
+        self.comparison.computed(index, version, parts)
 
     def wall_now_ms(self) -> int:
         """Return the wall time of the cluster, in ms since the Unix epoch."""

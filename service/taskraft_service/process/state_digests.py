@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 
 from taskraft_replication.core.types import LogIndex
 from taskraft_service.machine.open_database import FixedState
-from taskraft_service.queue.persistence.record_digest import digest_records
+from taskraft_service.machine.state_machine import UseView
+from taskraft_service.queue.persistence.record_digest import DIGESTS
 from taskraft_service.storage.rocks import StateDamaged
 from taskraft_service.storage.scrubber import Pause
+from taskraft_service.versions import DigestVersion
 
 
 class StateDigests:
@@ -17,15 +19,15 @@ class StateDigests:
 
     Args:
         view_at: calls a function with the state after an entry, see ``QueueMachine``.
-        computed: receives the digests after an entry, on the event loop.
+        computed: receives the digests after an entry and their version, on the event loop.
         fail: stops the node because the state is damaged.
         call_soon: calls a function on the event loop.
     """
 
     def __init__(
         self,
-        view_at: Callable[[LogIndex, Callable[[LogIndex, FixedState], None]], None],
-        computed: Callable[[LogIndex, Sequence[int]], None],
+        view_at: Callable[[LogIndex, UseView], None],
+        computed: Callable[[LogIndex, DigestVersion, Sequence[int]], None],
         fail: Callable[[Exception], None],
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
@@ -40,8 +42,8 @@ class StateDigests:
         self._stopped.set()
         self._stopped = stopped = threading.Event()
 
-        def run(reached: LogIndex, state: FixedState) -> None:
-            work = (reached, state, stopped)
+        def run(reached: LogIndex, version: DigestVersion, state: FixedState) -> None:
+            work = (reached, version, state, stopped)
             threading.Thread(target=self._run, args=work, name="digest", daemon=True).start()
 
         self._view_at(index, run)
@@ -50,15 +52,17 @@ class StateDigests:
         """End the computation after its step."""
         self._stopped.set()
 
-    def _run(self, index: LogIndex, state: FixedState, stopped: threading.Event) -> None:
+    def _run(
+        self, index: LogIndex, version: DigestVersion, state: FixedState, stopped: threading.Event
+    ) -> None:
         pause = Pause(stopped.wait)
-        steps = digest_records(state.scan)
+        steps = DIGESTS[version](state.scan)
         try:
             while not stopped.is_set():
                 pause.after(next(steps))
         except StopIteration as stop:
             parts = stop.value
-            self._call_soon(lambda: self._computed(index, parts))
+            self._call_soon(lambda: self._computed(index, version, parts))
         except StateDamaged as error:
             damage = error
             self._call_soon(lambda: self._fail(damage))

@@ -10,9 +10,11 @@ from taskraft_service.machine.state_comparison import (
     StateDiffers,
     places_of,
 )
-from taskraft_service.queue.persistence.record_digest import PARTS
+from taskraft_service.queue.persistence.record_digest import DIGESTS, PARTS
+from taskraft_service.versions import DigestVersion
 
 PERIOD_MS = 1_000_000
+VERSION = int(DigestVersion.V1)
 RIGHT = tuple(range(PARTS))
 WRONG = (0, 1, 99, *range(3, PARTS))
 
@@ -73,7 +75,7 @@ def compare(members, digests):
     for member, parts in zip(members, digests, strict=True):
         (index,) = member.asked
         if parts is not None:
-            member.comparison.computed(index, parts)
+            member.comparison.computed(index, VERSION, parts)
     exchange(members)
     return [bool(member.failures) for member in members]
 
@@ -123,7 +125,7 @@ def test_a_member_that_has_not_answered_is_checked_later():
     members = cluster(3)
     assert compare(members, [RIGHT, RIGHT, None]) == [False] * 3
     assert members[0].comparison.compared == 1
-    members[2].comparison.computed(members[2].asked[0], WRONG)
+    members[2].comparison.computed(members[2].asked[0], VERSION, WRONG)
     exchange(members)
     assert members[2].failures
     assert members[0].comparison.differences == 1, "the leader has heard of the difference"
@@ -132,7 +134,7 @@ def test_a_member_that_has_not_answered_is_checked_later():
 def test_digests_of_another_entry_are_ignored():
     members = cluster(3)
     exchange(members, 1)
-    members[2].comparison.computed(9, WRONG)
+    members[2].comparison.computed(9, VERSION, WRONG)
     assert compare(members, [RIGHT, RIGHT, RIGHT]) == [False] * 3
 
 
@@ -145,6 +147,36 @@ def test_a_busy_leader_names_an_entry_ahead_and_asks_once_per_period():
     leader.now_ms += 1
     leader.comparison.make()
     assert len(leader.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("versions", "stopped"),
+    [((1, 1, 2), [False] * 3), ((2, 1, 1), [False] * 3), ((2, 2, 1), [False] * 3)],
+    ids=["a follower", "the leader", "a majority"],
+)
+def test_digests_of_different_versions_are_not_compared(monkeypatch, versions, stopped):
+    """Members of a later release that computed another digest by mistake must not stop others."""
+    monkeypatch.setitem(DIGESTS, 2, DIGESTS[VERSION])
+    members = cluster(3)
+    exchange(members, 1)
+    for member, version in zip(members, versions, strict=True):
+        (index,) = member.asked
+        member.comparison.computed(index, version, RIGHT if version == 1 else WRONG)
+    exchange(members)
+    assert [bool(member.failures) for member in members] == stopped
+    assert members[0].comparison.compared == 1, "two equal digests are a majority"
+    assert members[0].comparison.differences == 0
+
+
+def test_digests_of_an_unknown_version_are_no_answer(monkeypatch):
+    members = cluster(3)
+    exchange(members, 1)
+    for member, version in zip(members, (1, 1 << 20, 1 << 20), strict=True):
+        (index,) = member.asked
+        member.comparison.computed(index, version, RIGHT)
+    exchange(members)
+    assert members[0].comparison.compared == 0
+    assert members[0].comparison.differences == 0
 
 
 def test_a_single_voter_compares_nothing():

@@ -402,7 +402,7 @@ def test_snapshots_and_the_feed_follow_the_cluster_version(tmp_path, monkeypatch
     """A later build has later formats; before the raise, it writes the formats before."""
     later_feed, later_snapshot = 3, 3
     own = versions.FORMATS[versions.LOWEST]
-    later = versions.Formats(own.state, later_feed, later_snapshot)
+    later = versions.Formats(own.state, later_feed, later_snapshot, own.digest)
     formats = {versions.LOWEST: own, 2: later}
     monkeypatch.setattr(cluster_version, "FORMATS", formats)
     monkeypatch.setattr(state_records, "FORMATS", formats)
@@ -465,13 +465,13 @@ def test_the_state_after_an_entry_is_fixed_at_once_or_later(tmp_path):
     for entries in (1, 2, 100):
         one = machine_in(tmp_path / str(entries), entries=entries)
         views = []
-        one.view_at(LogIndex(4), lambda index, view, views=views: views.append((index, view)))
+        one.view_at(LogIndex(4), lambda *view, views=views: views.append(view))
         one.apply(story()[:3])
         assert not views
         one.apply(story()[3:])
-        one.view_at(LogIndex(6), lambda index, view, views=views: views.append((index, view)))
-        assert [index for index, _ in views] == [4, 6]
-        seen.append([list(view.scan(b"t")) for _, view in views])
+        one.view_at(LogIndex(6), lambda *view, views=views: views.append(view))
+        assert [(index, version) for index, version, _ in views] == [(4, 1), (6, 1)]
+        seen.append([list(view.scan(b"t")) for *_, view in views])
         one.view_at(LogIndex(5), lambda *_: pytest.fail("a later entry is applied"))
         one.abandon()
     assert seen[0] == seen[1] == seen[2]

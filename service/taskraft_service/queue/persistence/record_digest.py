@@ -9,12 +9,13 @@ times or divide them differently. Positions and timers follow from the records o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from hashlib import blake2b
 from typing import Final
 
 from taskraft_service.queue.entities.task_codec import without_session
 from taskraft_service.queue.store.keys import BODY, GROUP, SCHEDULE, SESSION, TASK, TUBE, UNIQUE
+from taskraft_service.versions import DigestVersion
 
 PARTS: Final = 16
 """Number of hashes: one for the records without a tube, and 15 for tubes by their numbers."""
@@ -54,3 +55,9 @@ def digest_records(scan: Scan) -> Generator[int, None, list[int]]:
             hashes[part].update(b"%d %d " % (len(key), len(content)) + key + content)
     yield read
     return [int.from_bytes(each.digest(), "big") for each in hashes]
+
+
+DIGESTS: Final[Mapping[int, Callable[[Scan], Generator[int, None, list[int]]]]] = {
+    DigestVersion.V1: digest_records,
+}
+"""Computes the digests of each version."""

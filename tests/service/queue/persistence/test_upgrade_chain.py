@@ -1,5 +1,7 @@
 """The conversion of a store to a newer format, interrupted after each batch."""
 
+from dataclasses import replace
+
 import pytest
 
 from taskraft_service import versions
@@ -51,7 +53,7 @@ def next_format(monkeypatch):
     later._name_, later._value_ = "V19", 19
     members = [*StateVersion, later]
     formats = {
-        1: versions.Formats(later, versions.FeedVersion.V2, versions.SnapshotVersion.V2),
+        1: replace(versions.FORMATS[versions.LOWEST], state=later),
     }
     monkeypatch.setattr(upgrade_chain, "StateVersion", members)
     monkeypatch.setattr(upgrade_chain, "FORMATS", formats)

@@ -133,6 +133,7 @@ class StateBallot(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     DECIDED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     asked_index: _builtins.int
     """Index of the entry after which the members compute digests. Only the leader sets it. 0: none."""
     index: _builtins.int
@@ -140,6 +141,10 @@ class StateBallot(_message.Message):
     decided: _builtins.int
     """Digest of all parts on a majority of the voters at asked_index. Only the leader sets it. Absent: not
     known, or no majority agrees.
+    """
+    version: _builtins.int
+    """Version of the digests in parts and in decided. The cluster version after the entry decides the version.
+    Digests of different versions are not compared.
     """
     @_builtins.property
     def parts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -152,10 +157,11 @@ class StateBallot(_message.Message):
         index: _builtins.int = ...,
         parts: _abc.Iterable[_builtins.int] | None = ...,
         decided: _builtins.int | None = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_decided", b"_decided", "decided", b"decided"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided", b"_decided", "asked_index", b"asked_index", "decided", b"decided", "index", b"index", "parts", b"parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided", b"_decided", "asked_index", b"asked_index", "decided", b"decided", "index", b"index", "parts", b"parts", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__decided: _TypeAlias = _typing.Literal["decided"]  # noqa: Y015
     _WhichOneofArgType__decided: _TypeAlias = _typing.Literal["_decided", b"_decided"]  # noqa: Y015
