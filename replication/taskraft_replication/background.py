@@ -18,7 +18,7 @@ def _report(task: asyncio.Task[None]) -> None:
 
 
 def run_beside(work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-    """Start ``work`` as a task; the caller must keep a reference, because the loop has none."""
+    """Start ``work`` as a task; the caller must keep a reference until the task ends."""
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(_report)
     return task

@@ -66,7 +66,7 @@ class NewConnections:
 def lengthen_backlog(server: asyncio.Server) -> None:
     """Let the kernel keep ``BACKLOG`` connections for a server that accepts few in one turn.
 
-    asyncio uses one number for both.
+    asyncio would use one number as this limit and as the number of connections accepted per turn.
     """
     for listener in server.sockets:
         with socket.socket(fileno=os.dup(listener.fileno())) as same:

@@ -91,14 +91,14 @@ class RaftConfig:
         """Check each setting, and the combinations of settings that depend on each other."""
         assert self.member_id > 0, "member ids are positive"
         assert self.heartbeat_ticks >= 1, "a heartbeat takes at least one tick"
-        assert self.election_ticks > self.heartbeat_ticks, "the election timeout spans heartbeats"
+        assert self.election_ticks > self.heartbeat_ticks, "election timeout too short"
         assert self.message_bytes_max >= 1
         assert self.inflight_messages_max >= 1
-        assert self.inflight_bytes_max >= self.message_bytes_max, "one message must fit the window"
+        assert self.inflight_bytes_max >= self.message_bytes_max, "window below one message"
         assert self.committed_bytes_max >= 1
         assert self.uncommitted_bytes_max >= 1
-        assert 1 <= self.entry_bytes_max <= ENTRY_BYTES_MAX, "larger entries cannot be read"
+        assert 1 <= self.entry_bytes_max <= ENTRY_BYTES_MAX, "the log reads no larger entries"
         assert self.reads_pending_max >= 1
         assert self.applied >= 0
         leases = self.read_only is ReadOnly.LEASE_BASED
-        assert self.check_quorum or not leases, "leases rest on check_quorum"
+        assert self.check_quorum or not leases, "LEASE_BASED reads need check_quorum"

@@ -125,8 +125,8 @@ class ReadyWriter:
         if entries or hard_state is not None or snapshot is not None or replies:
             report = self._append_report(snapshot)
             if report is not None:
-                # This follows the replies to the member itself, because a leader looks up terms
-                # while the entries are in memory.
+                # The report comes last, because it removes entries from memory. A leader that
+                # processes the replies to itself still looks up the terms of these entries.
                 replies.append(report)
             messages.append(
                 Message(

@@ -14,7 +14,7 @@ class PendingProposals:
     """The proposals of this leader that are not applied yet, by index.
 
     The index alone does not identify a proposal: another leader may have put another entry there.
-    (Because of this mistake, PySyncObj reported success to four clients whose writes were lost.)
+    Resolving by index alone would report success to a caller whose write was lost.
     """
 
     def __init__(self) -> None:

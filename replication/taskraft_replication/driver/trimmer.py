@@ -16,8 +16,8 @@ from taskraft_replication.storage.group_storage import GroupStorage
 FLUSH_BYTES: Final = 16 << 20
 FLUSH_ENTRIES: Final = 10_000
 """The state machine is flushed after this many bytes or entries of the log, whichever comes first.
-A restart replays at most about as many, so the limits bound the restart time: applying 100 000
-entries of one put each takes 2.7 s of CPU time."""
+A restart replays about this many bytes or entries at most, so the limits bound the restart time:
+applying 100 000 entries of one put each takes 2.7 s of CPU time."""
 
 FLUSH_PAUSE_SHARE: Final = 4
 """Between two flushes, at least ``FLUSH_ENTRIES`` divided by this number of entries are written,

@@ -57,10 +57,7 @@ class Node:
         storage: GroupStorage,
         directory: DataDirectory | None,
     ) -> None:
-        """Use ``Node.open``.
-
-        ``stop`` releases ``directory``.
-        """
+        """Called by ``Node.open`` only; ``stop`` releases the lock of ``directory``."""
         self._loop = asyncio.get_running_loop()
         self.config = config
         self.failed: asyncio.Future[ReplicationError] = self._loop.create_future()
@@ -117,8 +114,8 @@ class Node:
     ) -> Node:
         """Lock the data directory and load it; create the data of a new member if it is empty.
 
-        A process that has already locked the directory passes it as ``directory``; it then stays
-        locked after an error.
+        A process that has already locked the directory passes it as ``directory``; the directory
+        then stays locked after an error.
 
         Raises:
             DirectoryRefused: the directory cannot be used; see the subclasses.

@@ -4,7 +4,7 @@ Messages of a gRPC stream change threads on both sides, which takes 200 to 300 u
 message. A frame on a socket of the event loop takes a fifth of this time. A stream between peers
 therefore has two parts. The gRPC call introduces and authenticates the sender and reports a
 refusal. The frame connection, opened with the ticket from the call's response, carries the
-messages. Both end together.
+messages. The call and the frame connection end together.
 
 A frame connection starts with ``MAGIC`` and one byte: ``-`` for a plain or ``+`` for an encrypted
 connection. On an encrypted connection, the receiver answers ``READY`` and both sides negotiate TLS.

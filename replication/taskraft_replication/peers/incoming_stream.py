@@ -60,7 +60,7 @@ class IncomingStream:
         """Return the receiving member, if the peer may still send to it."""
         hello = self._hello
         if not self._incarnations.is_current(hello):
-            raise PeerRefused(f"a later life of member {hello.sender} speaks now")
+            raise PeerRefused(f"member {hello.sender} has restarted and connected again")
         peers = self._groups[hello.group_id]
         # The member may have been removed since the handshake.
         check_directory(MemberId(hello.sender), hello.directory_id, peers.roster)

@@ -55,7 +55,7 @@ class PeerPort:
     """The port on which peers connect.
 
     A connection is new until it has shown a valid ticket, or until gRPC has received a call on it.
-    With certificates, only nodes can do either.
+    With certificates, only nodes can get a ticket or make a call.
 
     Args:
         tickets: valid tickets of frame connections.

@@ -46,7 +46,7 @@ class ReportedCalls(grpc.GenericRpcHandler):
     def _with_report(self, handler: Handler) -> Handler:
         (kind,) = [kind for kind in _BUILDERS if getattr(handler, kind) is not None]
         behaviour = getattr(handler, kind)
-        assert inspect.iscoroutinefunction(behaviour), "others cannot be wrapped like this"
+        assert inspect.iscoroutinefunction(behaviour), "only coroutine handlers are supported"
 
         async def report(request: object, context: Context) -> object:
             self._arrived(context.peer())

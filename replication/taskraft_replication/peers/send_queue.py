@@ -1,10 +1,10 @@
 """Queue the messages to one peer, and merge messages where possible.
 
 A frame takes 100 us of CPU in total on both sides, and a message in a frame takes 20 us. The queue
-therefore reduces the number of both. A message that is not urgent waits for the next frame. A
-message that a later message makes redundant is dropped. Consecutive appends are merged. Each entry
-then takes one frame with an append and one frame with the acknowledgement, and entries that are
-queued together share these frames.
+therefore reduces the number of frames and the number of messages. A message that is not urgent
+waits for the next frame. A message that a later message makes redundant is dropped. Consecutive
+appends are merged. Each entry then takes one frame with an append and one frame with the
+acknowledgement, and entries that are queued together share these frames.
 
 Appends and proposals can be large; in this module they are called bulk. Bulk messages stay in
 order. All other messages, such as heartbeats, votes and replies, are small and overtake bulk

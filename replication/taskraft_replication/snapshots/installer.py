@@ -1,4 +1,4 @@
-"""Replace state and log by a snapshot; a crash leaves both old or both new."""
+"""Replace state and log by a snapshot; after a crash, both are old or both are new."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _Value = TypeVar("_Value", int, str)
 
 
 def write_checked(fs: FileSystem, name: str, content: dict[str, JsonValue]) -> None:
-    """Replace the content of the file; it is durable on return, name included.
+    """Replace the content of the file; the content and the file name are durable on return.
 
     After a crash, the file has the old or the new content: write a temporary file, fsync it, rename
     it, fsync the directory.
@@ -51,9 +51,9 @@ def read_checked(fs: FileSystem, name: str) -> dict[str, JsonValue]:
     """Return the content of a file.
 
     Raises:
-        LogDamaged: the file is missing or fails its checksum. A missing file is never read as an
-            empty
-            one: that would lose a vote (as PySyncObj does).
+        LogDamaged: the file is missing or fails its checksum. A missing file is not treated as an
+            empty file, because the member would then forget its vote and could vote twice in a
+            term.
         FormatUnknown: another version wrote the file.
     """
     try:

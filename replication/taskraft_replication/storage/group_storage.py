@@ -214,10 +214,10 @@ class GroupStorage:
         self._log.close()
 
     def make_only_member(self, member: MemberId) -> tuple[MemberId, ...]:
-        """Remove all other members, and count the whole log as committed; return the removed ones.
+        """Remove all other members and commit the whole log; return the removed members.
 
-        For a member that alone has survived. The state must have all effects of the log, and must
-        be durable. Call ``close`` afterwards: the next start uses the new membership.
+        Used when all other members are lost permanently. The state must have all effects of the
+        log, and must be durable. Call ``close`` afterwards: the next start uses the new membership.
         """
         before = self.memberships.at(self.memberships.last_index).roster
         info = find(before, member)

@@ -82,7 +82,7 @@ class MarkFile:
         return cls(file, sequence, _SLOT_DISTANCE - place, mark)
 
     def write(self, mark: Mark) -> None:
-        """Write the mark; it survives a crash of the process, but no power loss before ``sync``."""
+        """Write the mark; it survives a crash of the process, and after ``sync`` a power loss."""
         self._sequence += 1
         body = (self._sequence, mark.generation, mark.index, mark.term, mark.crc)
         crc = google_crc32c.value(_SLOT.pack(*body, 0)[:-4])

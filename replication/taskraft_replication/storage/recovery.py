@@ -30,7 +30,7 @@ from taskraft_replication.storage.stored_log import TermIndex
 
 
 class RecoveredLog:
-    """The recovered log, with what the event loop keeps in memory of its entries."""
+    """The recovered log, with the terms and recent entries that the event loop keeps in memory."""
 
     def __init__(self, start: LogStart, recent: RecentEntries) -> None:
         self.terms = TermIndex(start.index, start.term)
@@ -108,8 +108,8 @@ def recover(
     start, salt = metadata.log_start(), metadata.salt()
     directory = f"{metadata.directory}/{LOG_DIRECTORY}"
     mark_file = MarkFile.open(fs, f"{metadata.directory}/mark")
-    mark = _mark_that_counts(f"{metadata.directory}/mark", mark_file.current, start)
-    names = _remove_refuse(fs, directory, start)
+    mark = _valid_mark(f"{metadata.directory}/mark", mark_file.current, start)
+    names = _remove_leftovers(fs, directory, start)
     recovered = RecoveredLog(start, recent)
     raw = b""
     unproven: list[tuple[Segment, bytes]] = []
@@ -133,7 +133,7 @@ def recover(
     return recovered, recovered.open_log(fs, metadata, mark_file, segment_bytes)
 
 
-def _mark_that_counts(path: str, mark: Mark, start: LogStart) -> Mark:
+def _valid_mark(path: str, mark: Mark, start: LogStart) -> Mark:
     """Return the mark, or a mark at the start of the log if the log was replaced since."""
     if mark.generation > start.generation:
         raise LogDamaged(
@@ -144,7 +144,7 @@ def _mark_that_counts(path: str, mark: Mark, start: LogStart) -> Mark:
     return mark
 
 
-def _remove_refuse(fs: FileSystem, directory: str, start: LogStart) -> list[str]:
+def _remove_leftovers(fs: FileSystem, directory: str, start: LogStart) -> list[str]:
     """Delete leftovers of an interrupted trim, reset or new segment; return the segment names."""
     first = segment_name(start.generation, LogIndex(start.index + 1))
     kept: list[str] = []

@@ -60,7 +60,7 @@ class SegmentLog:
     def append(self, entries: Sequence[Entry], commit: LogIndex) -> int:
         """Store ``entries`` with one fsync; return the number of bytes written.
 
-        Existing entries from the first index of ``entries`` on conflict, and are truncated first.
+        Existing entries from the first index of ``entries`` on are truncated first.
         """
         first = entries[0].index
         if first <= self.last_index:

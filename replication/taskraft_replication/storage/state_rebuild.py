@@ -17,7 +17,7 @@ from taskraft_replication.storage.metadata import Metadata
 
 
 class StateRebuild:
-    """The storage of a member without a state; the member takes part in nothing meanwhile.
+    """The storage of a member without a state, which neither votes nor answers peers.
 
     Raises:
         LogDamaged: the log, the vote or another file is damaged too; the member must be replaced.
@@ -86,7 +86,7 @@ class StateRebuild:
             switch()
             return
         if meta.term > self._hard_state.term:
-            # The member has not voted in a term that it did not know.
+            # The member never voted in this term, because the term is new to it.
             self._hard_state = replace(self._hard_state, term=meta.term, vote=NO_MEMBER)
         storage.begin_installation(meta, self._hard_state)
         switch()

@@ -172,7 +172,7 @@ class CurrentTls:
         return grpc.ssl_channel_credentials(tls.authority, tls.key, tls.chain)
 
     def server_context(self) -> ssl.SSLContext:
-        """Return a TLS context with the current certificate; clients of the CA need one, too.
+        """Return a TLS context with the current certificate; with a CA, clients need one too.
 
         Raises:
             OSError: the files have changed and do not match each other at this moment.

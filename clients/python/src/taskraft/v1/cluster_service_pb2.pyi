@@ -354,8 +354,8 @@ class GetClusterStateResponse(_message.Message):
 
     @_builtins.property
     def upgrade_blockers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What keeps the leader from raising the cluster version. Empty: nothing, or the called node does
-        not lead.
+        """Why the leader cannot raise the cluster version. Empty: there is no obstacle, or the called
+        node does not lead.
         """
 
     def __init__(

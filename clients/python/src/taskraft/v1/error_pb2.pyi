@@ -69,8 +69,8 @@ class Error(_message.Message):
         MEMBER_EXISTS: Error._Reason.ValueType  # 15
         """A member with this name exists; metadata member is its id. ALREADY_EXISTS."""
         SCHEDULE_CHANGED: Error._Reason.ValueType  # 16
-        """The schedule has changed since its etag was read, and was not changed again. Read the schedule
-        and repeat the change. ABORTED.
+        """The schedule has changed since the caller read its etag, so this call changed nothing. Read
+        the schedule again and repeat the change. ABORTED.
         """
         LEASE_STALE: Error._Reason.ValueType  # 20
         """The lease token is no longer valid, or never was. The holder must stop processing the task
@@ -146,7 +146,7 @@ class Error(_message.Message):
         MEMBERS_CHANGING: Error._Reason.ValueType  # 56
         """An earlier membership change is not finished. UNAVAILABLE with RetryInfo."""
         CLIENT_SILENT: Error._Reason.ValueType  # 57
-        """The client sent no message on its stream for silence_ms_max. Subscribe again."""
+        """The client sent no message on its stream for silence_ms_max. Subscribe again. UNAVAILABLE."""
         CURSOR_TRIMMED: Error._Reason.ValueType  # 60
         """Retention has removed the position from the feed; metadata low is the oldest position that is
         left. OUT_OF_RANGE.
@@ -202,8 +202,8 @@ class Error(_message.Message):
     MEMBER_EXISTS: Error.Reason.ValueType  # 15
     """A member with this name exists; metadata member is its id. ALREADY_EXISTS."""
     SCHEDULE_CHANGED: Error.Reason.ValueType  # 16
-    """The schedule has changed since its etag was read, and was not changed again. Read the schedule
-    and repeat the change. ABORTED.
+    """The schedule has changed since the caller read its etag, so this call changed nothing. Read
+    the schedule again and repeat the change. ABORTED.
     """
     LEASE_STALE: Error.Reason.ValueType  # 20
     """The lease token is no longer valid, or never was. The holder must stop processing the task
@@ -279,7 +279,7 @@ class Error(_message.Message):
     MEMBERS_CHANGING: Error.Reason.ValueType  # 56
     """An earlier membership change is not finished. UNAVAILABLE with RetryInfo."""
     CLIENT_SILENT: Error.Reason.ValueType  # 57
-    """The client sent no message on its stream for silence_ms_max. Subscribe again."""
+    """The client sent no message on its stream for silence_ms_max. Subscribe again. UNAVAILABLE."""
     CURSOR_TRIMMED: Error.Reason.ValueType  # 60
     """Retention has removed the position from the feed; metadata low is the oldest position that is
     left. OUT_OF_RANGE.

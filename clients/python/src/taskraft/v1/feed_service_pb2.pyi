@@ -693,11 +693,11 @@ class ChangeColumns(_message.Message):
     kind: _builtins.bytes
     """Int8: values of ChangeEvent.Kind."""
     from_state: _builtins.bytes
-    """Int8: values of Task.State."""
+    """Int8: values of Task.State before the events."""
     to_state: _builtins.bytes
-    """Int8: values of Task.State."""
+    """Int8: values of Task.State after the events."""
     attempt: _builtins.bytes
-    """Int32: attempts."""
+    """Int32: numbers of times that the tasks had been taken."""
     priority: _builtins.bytes
     """Int64: priorities."""
     created_ms: _builtins.bytes
@@ -705,24 +705,24 @@ class ChangeColumns(_message.Message):
     since_ms: _builtins.bytes
     """Int64: instants at which the tasks entered from_state."""
     subqueue: _builtins.bytes
-    """Int32: indexes into texts."""
+    """Int32: sub-queues, as indexes into texts."""
     session: _builtins.bytes
-    """Int32: indexes into texts."""
+    """Int32: sessions, as indexes into texts."""
     reason: _builtins.bytes
-    """Int32: indexes into texts."""
+    """Int32: reasons, as indexes into texts."""
     type: _builtins.bytes
-    """Int32: indexes into texts."""
+    """Int32: types of the tasks, as indexes into texts."""
     payload_bytes: _builtins.bytes
     """Int32: sizes of the payloads in bytes."""
     outcome: _builtins.bytes
-    """Int8: values of Task.Outcome."""
+    """Int8: values of Task.Outcome, as in ChangeEvent.outcome."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of tubes."""
 
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts of the columns above. The first is empty."""
+        """Texts of the columns subqueue, session, reason and type. The first text is empty."""
 
     def __init__(
         self,

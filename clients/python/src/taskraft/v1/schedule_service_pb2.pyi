@@ -147,7 +147,7 @@ class Schedule(_message.Message):
 
     @_builtins.property
     def last_error(self) -> _error_pb2.Error:
-        """Why the last put was refused. Absent: it was not. Set by the server."""
+        """Why the last put was refused. Absent: the last put was not refused. Set by the server."""
 
     def __init__(
         self,

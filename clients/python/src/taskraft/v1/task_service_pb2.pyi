@@ -2131,11 +2131,13 @@ class WaitTasksRequest(_message.Message):
     until: Global___WaitTasksRequest.Until.ValueType
     """Condition to wait for."""
     any: _builtins.bool
-    """True: return when the condition holds for the first task. False: when it holds for all."""
+    """True: return when the condition holds for the first task. False: return when the condition
+    holds for all tasks.
+    """
     ended_without_record: _builtins.bool
-    """True: return a task that was selected by id, has ended and is not kept with the outcome
-    NOT_KEPT, with its tube and its id only. False: refuse it with TASK_NOT_FOUND, as a task that
-    never existed.
+    """For a task that was selected by id, has ended and is not kept: True: return the task with its
+    tube, its id and the outcome NOT_KEPT only. False: refuse the task with TASK_NOT_FOUND, like a
+    task that never existed.
     """
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:

@@ -83,14 +83,16 @@ class TubeServiceServicer(object):
         memory of the leader: a put needs no log entry and no disk access. After every change of leader
         the tube is empty, and tokens of earlier leases get LEASE_STALE. All calls accept temporary
         tubes, with these differences:
-        - The change feed has no events of their tasks, and only the leader remembers request ids.
+        - The change feed has no events of tasks in temporary tubes, and only the leader remembers
+        request ids.
         - Ids and tokens are greater than 2^62, increase across changes of leader, and are never
         reused.
-        - Groups, schedules and dependencies cannot use them. A move, a dead-letter tube, a batch and
-        an atomic settle must involve either temporary tubes only or replicated tubes only.
+        - Groups, schedules and dependencies cannot use temporary tubes. A move, a dead-letter tube, a
+        batch and an atomic settle must involve either temporary tubes only or replicated tubes
+        only.
         - A take from both kinds of tubes is served by one kind at a time, in turn. Urgency and weights
         are compared among tubes of the same kind.
-        - The leader answers reads of their contents, also with LOCAL consistency.
+        - The leader answers all reads of tasks in temporary tubes, also with LOCAL consistency.
         - All temporary tubes of a node together have a configured limit of memory; a put beyond it is
         refused with LIMIT_REACHED.
         - durability, ttl_scope, and whether subqueue_weights is set cannot change.

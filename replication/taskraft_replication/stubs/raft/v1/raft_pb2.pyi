@@ -204,11 +204,12 @@ class Hello(_message.Message):
     lowest_protocol_version: _builtins.int
     """Lowest version of this protocol that the sender speaks. 0: only protocol_version."""
     lowest_program_version: _builtins.int
-    """Lowest and highest version of the program above this protocol that the sender speaks. A receiver
-    whose group uses a version outside of this range refuses the sender. Both 0: unknown.
+    """Lowest version of the program above this protocol that the sender speaks. A receiver refuses
+    the sender if its group uses a version below this one or above highest_program_version. 0 in
+    both fields: unknown.
     """
     highest_program_version: _builtins.int
-    """See lowest_program_version."""
+    """Highest version of the program above this protocol that the sender speaks."""
     @_builtins.property
     def founders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ids of the founders of the group, in order, while the sender waits for them. Empty: the group
