@@ -66,13 +66,14 @@ class Report:
             (
                 f"{self.tasks} tasks, new member caught up after {self.catch_up_ms} ms",
                 f"size of its state: {self.state_bytes / 1e6:.1f} MB",
-                f"put before: {_latency(self.put_ms_before)}",
-                f"put during: {_latency(self.put_ms_during)}",
+                f"put before: {latency_line(self.put_ms_before)}",
+                f"put during: {latency_line(self.put_ms_during)}",
             )
         )
 
 
-def _latency(found: Sequence[float]) -> str:
+def latency_line(found: Sequence[float]) -> str:
+    """Return median, 99th percentile and maximum of latencies in ms."""
     cuts = quantiles(found, n=100)
     return (
         f"median {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, maximum {max(found):.1f} ms, "

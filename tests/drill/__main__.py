@@ -25,16 +25,22 @@ from tools.preload import CompilerMissing
 UNSUPPORTED = (CompilerMissing, NoNamespaces, NoVolumes)
 """Errors that say what this machine lacks for a drill."""
 
-HEAD = f"{'drill':16} {'operations':>10} {'puts':>7} {'faults':>6} {'unavailable':>12}  violations"
+HEAD = (
+    f"{'drill':16} {'operations':>10} {'puts':>7} {'faults':>6} {'unavailable':>12}"
+    "  repairs  violations"
+)
 
 
 def line_of(result: Result) -> str:
     """Return one line of the table."""
     evidence = result.verdict.evidence
     late = "" if result.is_available else f" (above {result.unavailable_seconds_max:g} s)"
+    times = result.repair_seconds
+    repairs = f"{len(times)}/{max(times):.1f}s" if times else "-"
     return (
         f"{result.name:16} {evidence.operations:10d} {evidence.puts:7d} {result.faults:6d} "
-        f"{result.unavailable_seconds:10.2f} s  {summary(result.verdict.violations) or '0'}{late}"
+        f"{result.unavailable_seconds:10.2f} s  {repairs:>7}  "
+        f"{summary(result.verdict.violations) or '0'}{late}"
     )
 
 

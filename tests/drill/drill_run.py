@@ -68,6 +68,8 @@ class Result:
     unavailable_seconds: float
     verdict: Verdict
     unavailable_seconds_max: float
+    repair_seconds: tuple[float, ...] = ()
+    """Times from the detection of damage until the node served again."""
 
     @property
     def is_available(self) -> bool:
@@ -118,7 +120,8 @@ class DrillRun:
         verdict = judge_file(self._recorder.path)
         silence = longest_silence_ns(self._acknowledged, self._excused) / 1e9
         limit = self._drill.unavailable_seconds_max
-        return Result(self._drill.name, self._faults, silence, verdict, limit)
+        repairs = tuple(self._scene.repair_seconds)
+        return Result(self._drill.name, self._faults, silence, verdict, limit, repairs)
 
     async def _drive(self) -> None:
         channels = Channels(self._cluster)

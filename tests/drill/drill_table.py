@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.drill.cluster_faults import Recover, Restore, Upgrade
 from tests.drill.disk_faults import (
     SMALL_FILES,
     FailingSync,
@@ -34,6 +35,7 @@ from tests.drill.member_faults import (
     WrongClock,
 )
 from tests.drill.process_faults import FewDescriptors, Kill, LittleMemory, Pause, Restart
+from tests.drill.state_faults import SCRUBBED, DamagedState, FlippedRepair, LostState, OldState
 from tools.packet_links import PacketLinks
 from tools.peer_links import PeerLinks, Quality
 from tools.power_loss import PowerLoss
@@ -113,6 +115,11 @@ def _flipped_bits(_scene: Scene) -> Sequence[Fault]:
     ]
 
 
+def _damaged_states(_scene: Scene) -> Sequence[Fault]:
+    damaged = DamagedState()
+    return [damaged, damaged, OldState(), damaged, damaged, FlippedRepair(), LostState()]
+
+
 DRILLS = (
     Drill("kill-leader", lambda _: [Kill(leader_of)]),
     Drill("kill-follower", lambda _: [Kill(follower_of)]),
@@ -188,6 +195,15 @@ DRILLS = (
         unavailable_seconds_max=6.0,
     ),
     Drill("flipped-bits", _flipped_bits, settings=SMALL_FILES),
+    Drill("damaged-state", _damaged_states, settings=SCRUBBED, seconds=120),
+    Drill(
+        "upgrade",
+        lambda scene: [Upgrade(scene)],
+        settings={"TASKRAFT_COMPARE_PERIOD_MS": "1000"},
+        seconds=1,
+    ),
+    Drill("recover", lambda _: [Recover()], settings=SMALL_FILES),
+    Drill("restore", lambda _: [Restore()], settings=SMALL_FILES),
     Drill("flipped-snapshot", lambda _: [FlippedSnapshot()], settings=SMALL_FILES),
     Drill("wrong-clock", lambda scene: [WrongClock(scene)]),
     Drill(

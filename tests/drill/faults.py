@@ -50,6 +50,8 @@ class Scene:
     draw: random.Random
     folder: Path
     links: Links | None = None
+    repair_seconds: list[float] = field(default_factory=list)
+    """Times from the detection of damage until the node served again."""
     stack: ExitStack = field(default_factory=ExitStack)
     """Undoes the preparations of the drill at its end."""
 

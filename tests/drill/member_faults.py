@@ -112,7 +112,7 @@ class FlippedSnapshot(Fault):
         node = scene.follower()
         node.kill()
         rejoin(scene, node)
-        hit = _flip_incoming(scene, node)
+        hit = flip_incoming(scene, node)
         await_start(scene, node)
         if node.is_running:
             promote(scene, node)
@@ -121,7 +121,7 @@ class FlippedSnapshot(Fault):
         return hit
 
 
-def _flip_incoming(scene: Scene, node: Node) -> list[str]:
+def flip_incoming(scene: Scene, node: Node) -> list[str]:
     """Flip a bit in the next snapshot; return its position, or nothing if it was too late."""
     inbox = Path(node.environment["TASKRAFT_DATA_DIR"], "raft-0", "incoming")
     until = time.monotonic() + SNAPSHOT_SECONDS_MAX

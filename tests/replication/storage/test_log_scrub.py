@@ -4,8 +4,9 @@ import pytest
 
 from taskraft_replication.damage import Damage, DamagedPart
 from taskraft_replication.storage.direct_reader import DirectReader
-from taskraft_replication.storage.log_scrub import SMALL_FILES
-from tests.replication.log_on_disk import Log, entry
+from taskraft_replication.storage.record import decode_record, encode_batch
+from taskraft_replication.storage.segment import RECORDS_OFFSET
+from tests.replication.log_on_disk import SALT, Log, entry
 
 
 def reader(log):
@@ -54,13 +55,35 @@ def test_a_flipped_bit_in_a_segment_is_found(log, which, at):
     assert damage.offset <= max(at, 64)
 
 
+def test_a_valid_record_that_does_not_follow_the_record_before_is_damage(log):
+    """An older block of the disk can hold a valid record of the same entry."""
+    path = log.segments[0]
+    raw = path.read_bytes()
+    first = decode_record(raw, RECORDS_OFFSET, SALT)
+    at = RECORDS_OFFSET + first.size
+    record = decode_record(raw, at, SALT)
+    other = encode_batch(
+        [record.entry],
+        salt=SALT,
+        crc_before=first.crc ^ 1,
+        synced=record.synced,
+        commit=record.commit,
+    )
+    assert len(other.data) == record.size
+    path.write_bytes(raw[:at] + other.data + raw[at + record.size :])
+    (damage,) = damage_in(log)
+    assert (damage.offset, damage.expected) == (at, f"the record of entry {record.entry.index}")
+
+
 def test_a_missing_segment_is_damage(log):
     log.segments[1].unlink()
     (damage,) = damage_in(log)
     assert damage.actual == "no file"
 
 
-@pytest.mark.parametrize("kind", SMALL_FILES)
+@pytest.mark.parametrize(
+    "kind", ["identity", "directory", "incarnation", "hard_state", "log_start", "membership"]
+)
 def test_a_flipped_bit_in_a_small_file_is_found(log, kind):
     flip(log.path / "raft-0" / kind, -2)
     (damage,) = damage_in(log)

@@ -4,6 +4,7 @@ import pytest
 
 from taskraft_replication.beacons import BEACON_BYTES_MAX
 from taskraft_replication.errors import MessageMalformed
+from taskraft_replication.stubs.log.v1 import beacon_pb2
 from taskraft_service.machine.state_comparison import (
     FIRST_MS_MAX,
     StateComparison,
@@ -136,6 +137,23 @@ def test_digests_of_another_entry_are_ignored():
     exchange(members, 1)
     members[2].comparison.computed(9, VERSION, WRONG)
     assert compare(members, [RIGHT, RIGHT, RIGHT]) == [False] * 3
+
+
+def test_an_answer_about_another_entry_is_ignored_by_the_leader():
+    """The answer of an earlier comparison may arrive late."""
+    members = cluster(3)
+    leader, second, _ = members
+    leader.comparison.make()
+    (index,) = leader.asked
+    leader.comparison.computed(index, VERSION, RIGHT)
+    ballot = beacon_pb2.StateBallot(index=index - 1, parts=RIGHT, version=VERSION)
+    beacon = beacon_pb2.ClockBeacon(state=ballot).SerializeToString()
+    leader.comparison.received(second.number, beacon)
+    assert leader.comparison.compared == 0
+    ballot.index = index
+    beacon = beacon_pb2.ClockBeacon(state=ballot).SerializeToString()
+    leader.comparison.received(second.number, beacon)
+    assert leader.comparison.compared == 1
 
 
 def test_a_busy_leader_names_an_entry_ahead_and_asks_once_per_period():

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from taskraft_replication.core.types import LogIndex
+from taskraft_replication.errors import FormatUnknown
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.sessions import SET_CLUSTER_VERSION
 from taskraft_service.entries.encoded_command import encode_leader_command
@@ -99,6 +100,11 @@ def test_the_store_has_the_old_format_until_the_raise(tmp_path, monkeypatch):
     machine.collect()
     assert machine._state.store.get(META)[0] == 18
     assert machine.cluster_version == 1
+    machine.close()
+    machine = machine_in(tmp_path)
+    machine.apply([])
+    machine.collect()
+    assert machine._state.store.get(META)[0] == 18, "the previous release can return"
     machine.apply([raised()])
     assert machine.cluster_version == 2
     machine.apply([entry(RAISE + 1)])
@@ -106,6 +112,15 @@ def test_the_store_has_the_old_format_until_the_raise(tmp_path, monkeypatch):
     assert machine._state.store.get(META)[0] == 19
     machine.apply([raised(RAISE + 2, version=1)])
     assert machine.cluster_version == 2, "the version is never lowered"
+    machine.abandon()
+
+
+def test_a_raise_to_an_unknown_version_stops_the_node_and_changes_nothing(tmp_path):
+    machine = machine_in(tmp_path)
+    machine.apply(story())
+    with pytest.raises(FormatUnknown, match="log entry 7: the cluster is at cluster version 2"):
+        machine.apply([raised()])
+    assert (machine.applied_index, machine.cluster_version) == (RAISE - 1, 1)
     machine.abandon()
 
 
