@@ -38,7 +38,7 @@ PAYLOAD: Final = b'{"number":7,"text":"hello","share":0.5}'
 
 
 class Around(Middleware):
-    """A middleware that does nothing, as applications have some."""
+    """A middleware that does nothing; most applications have at least one middleware."""
 
 
 class Progress:

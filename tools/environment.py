@@ -122,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Install the locked versions.")
     parser.add_argument("environment", type=Path)
     parser.add_argument(
-        "--only", choices=("proto", "peers"), help="the code generator's or the compared workers'"
+        "--only", choices=("proto", "peers"), help="code generator, or compared workers"
     )
     arguments = parser.parse_args()
     arguments.environment.parent.mkdir(parents=True, exist_ok=True)

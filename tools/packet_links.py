@@ -29,7 +29,7 @@ TUNSETIFF: Final = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x1, 0x1000
 CLONE_NEWNET: Final = 0x40000000
 MTU_BYTES: Final = 9_000
-"""Larger than usual, because a router in Python works per packet."""
+"""Maximum packet size; larger than usual, because the router in Python has a cost per packet."""
 
 
 class NoNamespaces(Exception):

@@ -24,7 +24,7 @@ BURST: Final = 64
 QUEUE_SECONDS_MAX: Final = 0.5
 """Packets that would wait longer than this for a narrow link are dropped."""
 DESTINATION: Final = slice(16, 20)
-"""Place of the destination address in an IPv4 packet."""
+"""Bytes of the destination address in an IPv4 packet."""
 
 
 class PacketLink:

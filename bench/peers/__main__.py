@@ -202,7 +202,7 @@ def main() -> None:
     parser.add_argument("--python", type=Path, default=Path(".venv-peers/bin/python"))
     parser.add_argument("--tasks", type=int, default=5_000, help="backlog (5,000)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=10, help="time at 200 tasks/s (10)")
+    parser.add_argument("--seconds", type=int, default=10, help="seconds at 200 tasks/s (10)")
     arguments = parser.parse_args()
     print("| worker | broker | tasks/s | p50 ms | p99 ms | worker us/task | broker us/task |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)

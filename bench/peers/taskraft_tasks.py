@@ -14,13 +14,13 @@ app = App("peers")
 
 @app.task(name="thread")
 def thread(sent_ns: int) -> None:
-    """Note the start."""
+    """Record the start of the handler."""
     note(sent_ns)
 
 
 @app.task(name="coroutine")
 async def coroutine(sent_ns: int) -> None:
-    """Note the start."""
+    """Record the start of the handler."""
     note(sent_ns)
 
 

@@ -279,7 +279,7 @@ def half_send(link: socket.socket, token: str, announced: int, sent_max: int) ->
 
     Args:
         link: a connection for HTTP/2.
-        token: of the caller; empty: none.
+        token: the caller's token; empty: the call has no token.
         announced: length that the message claims to have, in bytes.
         sent_max: maximum number of bytes to send.
 

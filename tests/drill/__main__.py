@@ -58,7 +58,7 @@ def main() -> int:
     """Run the chosen drills; return 1 after a violation or too long an outage."""
     parser = argparse.ArgumentParser(description="Run node processes under faults and judge them.")
     parser.add_argument("names", nargs="*", metavar="DRILL", help="default: all drills")
-    parser.add_argument("--seed", type=int, default=1, help="of the faults and the clients")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the faults and the clients")
     parser.add_argument("--seconds", type=float, help="duration of the faults of each drill")
     parser.add_argument("--list", action="store_true", help="print the names of the drills")
     parser.add_argument("--judge", nargs="+", type=Path, metavar="FILE", help="judge histories")
@@ -87,7 +87,7 @@ def main() -> int:
         if result is None or not result.is_right:
             wrong.append(drill.name)
     faults = sum(result.faults for result in results)
-    print(f"{len(drills)} drills, {faults} faults; not right: {' '.join(wrong) or 'none'}")
+    print(f"{len(drills)} drills, {faults} faults; failed: {' '.join(wrong) or 'none'}")
     return 1 if wrong else 0
 
 

@@ -89,7 +89,7 @@ class Caller:
     async def call(
         self, stub: Any, method: str, request: Any, seconds: float = CALL_SECONDS
     ) -> Answer:
-        """Send a request once."""
+        """Send a request once, without a retry."""
         try:
             sent = getattr(stub(self.channel()), method)(request, timeout=seconds)
             return Answer("ok", await sent)
@@ -99,7 +99,7 @@ class Caller:
 
 
 def answer_of(error: grpc.aio.AioRpcError) -> Answer:
-    """Say what the failure of a call proves."""
+    """Return whether a failed call had no effect, or an unknown effect."""
     translated = from_rpc_error(error)
     if isinstance(translated, errors.Unavailable) and translated.is_sent is False:
         return Answer("fail", error="not sent")

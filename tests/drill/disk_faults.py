@@ -87,7 +87,7 @@ class FailingSync(NodeFault):
         """Let a sync fail, and wait until the nodes have stopped.
 
         Raises:
-            NodeFailed: a node runs on.
+            NodeFailed: a node continues to run.
         """
         for node in self.hit:
             (self.faults.fail_once if self.is_once else self.faults.fail)(node)
@@ -117,7 +117,7 @@ class SmallDisks:
         return self._volumes[node.name].place / "ballast"
 
     def fill(self, node: Node, left_bytes: int) -> None:
-        """Fill the disk of a node until so many bytes are left."""
+        """Fill the disk of a node until ``left_bytes`` bytes are free."""
         ballast = self.ballast(node)
         with ballast.open("wb", buffering=0) as file:
             try:
@@ -146,7 +146,7 @@ class FullDisk(NodeFault):
         """Free the space, and start the nodes that have stopped."""
         for node in self.hit:
             self.disks.ballast(node).unlink()
-        # A node that is about to stop does not answer, and is no running one.
+        # A node that is about to stop does not answer, so wait until each has exited or follows.
         for node in self.hit:
             await_start(scene, node)
         start_stopped(self.hit)

@@ -44,7 +44,7 @@ class Links(Protocol):
 
 @dataclass
 class Scene:
-    """What a fault may act on."""
+    """The cluster, its links and the source of random numbers that a fault uses."""
 
     cluster: LocalCluster
     draw: random.Random

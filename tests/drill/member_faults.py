@@ -204,7 +204,7 @@ class WrongClock(Fault):
         self._hit: list[Node] = []
 
     def begin(self, scene: Scene) -> list[str]:
-        """Set the clock of a node; of a follower, kill the leader then."""
+        """Set the clock of a node; if the node is a follower, then kill the leader."""
         is_leading = scene.draw.random() < 0.5
         node, leader = scene.follower(), scene.leader()
         if is_leading or node is leader:

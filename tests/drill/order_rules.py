@@ -24,7 +24,7 @@ Place = tuple[int, int]
 """Sort key of a task: priority and id."""
 
 LAST: Place = (1 << 63, 0)
-"""A place after all tasks."""
+"""Sort key after the keys of all tasks."""
 
 
 class ReadyTime(NamedTuple):
@@ -83,7 +83,7 @@ class UnseenTakes:
             begun_ns.sort()
 
     def count(self, tube: str, invoked_ns: float, ended_ns: float) -> int:
-        """Return the maximum number of tasks that such takes held at any time of an interval."""
+        """Return the maximum number of tasks that unseen takes held at any time of an interval."""
         begun_ns = self._begun_ns.get(tube, [])
         first = bisect_left(begun_ns, invoked_ns - self._horizon_ns)
         return max(0, bisect_right(begun_ns, ended_ns) - first)

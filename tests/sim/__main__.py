@@ -49,10 +49,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seed-base", type=int, default=1)
-    parser.add_argument("--decisions", help="follow these alone, for example 3,17,40-52, or none")
+    parser.add_argument("--decisions", help="use only these decisions: 3,17,40-52, or none")
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument(
-        "--shrink-steps", type=int, default=STEPS_MAX, help="steps spent on cutting a failure down"
+        "--shrink-steps", type=int, default=STEPS_MAX, help="maximum steps for shrinking a failure"
     )
     return parser.parse_args()
 

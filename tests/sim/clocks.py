@@ -39,7 +39,7 @@ class SimClocks:
         self.start()
 
     def start(self) -> None:
-        """Forget everything, as a process does that starts; the wall clock keeps its error."""
+        """Reset the clocks, as the start of a process does; the wall clock keeps its error."""
         self._boot_ms = self._rng.randrange(1 << 30)
         self.clock = GroupClock(self._member.id, self, self.wall_ms, self.monotonic_ms)
         self.served_term = Term(0)

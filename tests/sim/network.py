@@ -30,7 +30,7 @@ class ActivityKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Activity of a member: bytes of a leader's unfinished frame, or a report in answer to them."""
+    """Activity of a member: bytes of a leader's unfinished frame, or a report of a follower."""
 
     kind: ActivityKind
     term: Term

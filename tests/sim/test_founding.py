@@ -65,7 +65,7 @@ def test_a_founder_that_loses_its_disk_at_the_first_election_is_refused(seed):
 
 @pytest.mark.parametrize("name", ["f1", "f2", "f3", "j1"])
 def test_a_lying_disk_that_lost_its_files_does_not_bring_back_its_member(name):
-    """Its member has forgotten votes and entries, which is safe only if the others refuse it."""
+    """The member on this disk has forgotten votes and entries, so the others must refuse it."""
     world = FoundingWorld(1, founders=3, is_quiet=True)
     world.let_disk_lie(name)
     world.settle()

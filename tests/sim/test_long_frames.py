@@ -52,7 +52,7 @@ def test_a_long_frame_costs_no_election_and_is_committed(slow):
 
 @pytest.mark.parametrize("kind", ["leader", "follower"])
 def test_without_activity_a_long_frame_costs_an_election(slow, monkeypatch, kind):
-    """The test above therefore depends on the notices of activity."""
+    """This shows that the test above depends on the notices of activity."""
     world, leader, followers = slow
     for member in [leader, *followers]:
         monkeypatch.setattr(member.driver, f"{kind}_alive", lambda *_: None)
@@ -63,7 +63,7 @@ def test_without_activity_a_long_frame_costs_an_election(slow, monkeypatch, kind
 
 
 def test_a_leader_that_steps_down_sends_no_more_signs_of_life(slow):
-    """The bytes would prevent the election of another leader for as long as they arrive."""
+    """Further bytes of a long frame would prevent the election of another leader."""
     world, leader, followers = slow
     world.propose(leader, 1)
     world.elapse(300)
