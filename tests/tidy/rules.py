@@ -11,6 +11,7 @@ RULES = (
     tests.sleeping_tests,
     tests.assertionless_tests,
     tests.misplaced_tests,
+    tests.forks_beside_threads,
     imports.imports_beyond_the_stubs,
     imports.rocksdb_outside_storage,
     imports.grpc_in_handlers,

@@ -4,6 +4,13 @@ import ast
 
 from tests.tidy.sources import ROOT, functions, modules, place
 
+SINGLE_THREADED = {
+    "tests/mutants/screen.py",
+    "tests/mutants/worker.py",
+    "tests/service/crash_child.py",
+}
+"""Programs that fork before they start a thread."""
+
 
 def sleeping_tests() -> list[str]:
     """Find sleeps in tests; ``sleep(0)`` only lets the loop turn and is allowed."""
@@ -51,3 +58,32 @@ def misplaced_tests() -> list[str]:
         if top in {"replication", "service"}
         and not (ROOT / top / f"taskraft_{top}").joinpath(*rest).is_dir()
     ]
+
+
+def forks_beside_threads() -> list[str]:
+    """Find forks of processes with threads: the child can wait for a lock of a missing thread.
+
+    ``subprocess`` is safe without ``preexec_fn``, and ``multiprocessing`` with the context "spawn".
+    """
+    found = []
+    for path, tree in modules():
+        if str(path.relative_to(ROOT)) in SINGLE_THREADED:
+            continue
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            keywords = {keyword.arg for keyword in node.keywords}
+            contexts = {ast.unparse(argument) for argument in node.args}
+            if (
+                called
+                in {"os.fork", "os.forkpty", "multiprocessing.Process", "multiprocessing.Pool"}
+                or "preexec_fn" in keywords
+                or (called == "multiprocessing.get_context" and contexts != {"'spawn'"})
+                or (
+                    called == "ProcessPoolExecutor"
+                    and len(node.args) + ("mp_context" in keywords) < 2
+                )
+            ):
+                found.append(place(path, node.lineno))
+    return found

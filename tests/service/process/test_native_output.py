@@ -1,7 +1,6 @@
 """Output of native libraries to stderr becomes text in log records."""
 
 import json
-import os
 import socket
 import struct
 import subprocess
@@ -77,8 +76,11 @@ def test_a_flood_is_counted_and_not_written(recorded):
     assert "suppressed" not in recorded[-1]
 
 
-def run(body, **options):
-    """Run Python code between the set-up of the log and its end; return what reaches stderr."""
+def run(body, *, prefix=(), **options):
+    """Run Python code between the set-up of the log and its end; return what reaches stderr.
+
+    ``prefix``: the program that starts Python, with its arguments.
+    """
     script = textwrap.dedent(
         """
         import ctypes, os, sys, warnings
@@ -88,9 +90,8 @@ def run(body, **options):
             set_up_logs("json", "info", "n1", stderr)
         """
     ) + textwrap.indent(textwrap.dedent(body), "    ")
-    return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, **options
-    )
+    command = [*prefix, sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def test_native_code_python_code_and_the_log_share_one_stream_of_records():
@@ -137,7 +138,7 @@ def test_without_stderr_no_file_gets_its_descriptor_number(tmp_path):
         with open({str(tmp_path / "log")!r}, "w") as file:
             assert file.fileno() > 2, file.fileno()
         """,
-        preexec_fn=lambda: os.close(2),
+        prefix=("sh", "-c", 'exec "$@" 2>&-', "sh"),
     )
     assert done.returncode == 0
 
