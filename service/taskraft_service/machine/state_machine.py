@@ -38,6 +38,9 @@ OWN_ENTRIES_MAX: Final = 256
 decoded."""
 COLLECT_TASKS: Final = 4_000
 """Number of changed tasks that triggers a batch; writing it takes some tens of milliseconds."""
+BACKLOG_ENTRIES: Final = 32
+"""Number of entries in one call of ``apply`` which shows that further entries wait. Batches then
+have more entries, because each batch has fixed costs; ``COLLECT_TASKS`` bounds them."""
 POSTPONED_BATCHES_MAX: Final = 16
 POSTPONED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Maximum number of postponed batches, and maximum total size of their entries. Beyond these
@@ -64,7 +67,7 @@ class CollectPolicy:
     """
 
     entries: int
-    """Number of entries since the last batch."""
+    """Number of entries since the last batch; unlimited while a backlog is applied."""
     span_ms: int
     """Time since the last batch."""
     tasks: int = COLLECT_TASKS
@@ -226,7 +229,9 @@ class QueueMachine:
         # Write a batch directly after a membership change. A snapshot for a new member must contain
         # the change that adds the member, and there may be no further entry that would trigger a
         # batch.
-        if self._collect_due() or any(each.kind is not EntryKind.NORMAL for each in entries):
+        if self._collect_due(is_backlog=len(entries) >= BACKLOG_ENTRIES) or any(
+            each.kind is not EntryKind.NORMAL for each in entries
+        ):
             self.collect()
         if done:
             self._notify_listeners(done[-1].now_ms)
@@ -259,13 +264,14 @@ class QueueMachine:
         """
         try:
             now_ms, commands = decode_entry(entry.data, self.queue.cluster.version)
-            raised = [one.version for one in commands if isinstance(one, SetClusterVersion)]
-            check_version(max(raised, default=HIGHEST) or HIGHEST)
+            for one in commands:
+                if isinstance(one, SetClusterVersion) and one.version:
+                    check_version(one.version)
         except ClusterVersionUnknown as error:
             raise FormatUnknown(f"log entry {entry.index}: {error}") from error
         return now_ms, commands
 
-    def _collect_due(self) -> bool:
+    def _collect_due(self, *, is_backlog: bool) -> bool:
         written = self._state.written_index
         if not written:
             # Write a batch after the first entry, so that a new member can get the state as a
@@ -274,7 +280,7 @@ class QueueMachine:
         pace, changed = self._pace, self.queue.changed_tasks
         is_due = (
             changed >= pace.tasks
-            or self.applied_index - written >= pace.entries
+            or (not is_backlog and self.applied_index - written >= pace.entries)
             or self._monotonic_ms() >= self._collect_after_ms
         )
         if not is_due or not self._state.store.is_choked:

@@ -21,7 +21,7 @@ from taskraft_service.command_codecs.tubes import CREATE_TUBE
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.machine import state_machine
-from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
+from taskraft_service.machine.state_machine import BACKLOG_ENTRIES, CollectPolicy, QueueMachine
 from taskraft_service.queue.feed import chunk, feed_partition
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.sessions import KeepSessions
@@ -175,6 +175,24 @@ def test_many_changes_are_collected_early(tmp_path):
     assert machine.snapshot_index == 6
     machine.apply(puts(9, 9, 40))
     assert machine.snapshot_index == 9
+    machine.abandon()
+
+
+def test_a_backlog_is_collected_in_batches_that_only_tasks_and_time_bound(tmp_path):
+    clock = Clock()
+    machine = machine_in(tmp_path / "state", clock, entries=10, tasks=100)
+    machine.apply(story())
+    machine.collect()
+    last = 6 + BACKLOG_ENTRIES
+    machine.apply(puts(7, last, 1))
+    assert machine.snapshot_index == 6
+    machine.apply(puts(last + 1, last + 1, 1))
+    assert machine.snapshot_index == last + 1, "no further entries wait"
+    machine.apply(puts(last + 2, last + 1 + BACKLOG_ENTRIES, 4))
+    assert machine.snapshot_index == last + 1 + BACKLOG_ENTRIES, "too many changed tasks"
+    clock.time_ms = 1_000
+    machine.apply(puts(last + 2 + BACKLOG_ENTRIES, last + 1 + 2 * BACKLOG_ENTRIES, 1))
+    assert machine.snapshot_index == last + 1 + 2 * BACKLOG_ENTRIES, "too long ago"
     machine.abandon()
 
 
