@@ -22,7 +22,7 @@ from taskraft_replication.errors import (
     reason_of,
 )
 from taskraft_replication.machine import StateMachine
-from taskraft_replication.membership.roster import was_removed, with_configured
+from taskraft_replication.membership.roster import with_configured
 from taskraft_replication.node.bootstrap import ClusterBootstrap
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.leader_loss import LeaderLossCampaign
@@ -353,15 +353,16 @@ class Node:
             )
 
     def _membership_changed(self, conf_state: ConfState) -> None:
-        """Update the peers; if this member was removed, stop after a heartbeat interval."""
+        """Update the peers.
+
+        A removed member stops once another member that has applied the removal refuses its
+        connection. Until then, the others may need its vote: in a group of two voters, the other
+        voter may not know that the removal is committed.
+        """
         assert self._effects.peers is not None
         roster = with_configured(conf_state.roster, self.config.members, self.roster_at_start)
         self._effects.peers.set_roster(roster)
         self._preferred.membership_changed(conf_state)
-        if was_removed(conf_state.roster, self.config.member_id):
-            removed = MemberRemoved(f"member {self.config.member_id} was removed from the group")
-            delay_ms = self.config.heartbeat_ticks * self.config.tick_ms
-            self._loop.call_later(delay_ms / 1000, self.fail, removed)
 
 
 def _release(directory: DataDirectory | None) -> None:

@@ -20,7 +20,7 @@ from taskraft_replication.core.types import (
 )
 from taskraft_replication.damage import Damage
 from taskraft_replication.errors import LogDamaged, MemberRemoved, StateLost
-from taskraft_replication.membership.roster import find, was_removed
+from taskraft_replication.membership.roster import find
 from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.log_scrub import Read, scrub_log, scrub_small_files
 from taskraft_replication.storage.mark import Mark, MarkFile
@@ -133,7 +133,10 @@ class GroupStorage:
             HardState(hard_state.term, hard_state.vote, LogIndex(min(commit, last))),
             memberships.at(shown),
         )
-        if metadata.is_removed() or was_removed(initial[1].roster, config.identity.member_id):
+        # A member that crashed while it applied its own removal starts: the others may not know
+        # that the removal is committed, and a group of two voters then needs its vote. The first
+        # member that knows refuses its connection, and the removal is recorded.
+        if metadata.is_removed():
             raise MemberRemoved(
                 f"member {config.identity.member_id} was removed from the group; "
                 f"to come back it must join again, with an empty data directory"

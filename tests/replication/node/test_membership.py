@@ -163,6 +163,29 @@ async def test_a_leader_killed_in_a_joint_configuration_loses_nothing(tmp_path):
             raise await (await cluster.start(own)).failed
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_a_leader_that_alone_knows_of_its_removal_helps_the_last_voter(tmp_path, is_killed):
+    """The other of two voters needs a vote of the removed leader, because it has no majority."""
+    async with LocalCluster(tmp_path, 2) as cluster:
+        leader = await cluster.leader()
+        own = leader.config.member_id
+        other = next(each for each in cluster.ids if each != own)
+        peers = leader._effects.peers
+        send = peers.send
+        peers.send = lambda messages: send([each for each in messages if each.entries])
+        after = await leader.change_membership(removal(own))
+        assert after.voters == (other,)
+        assert cluster.nodes[other].status().conf_state.voters == (1, 2)
+        peers.send = send
+        if is_killed:
+            await cluster.kill(own)
+            leader = await cluster.start(own)
+        await cluster.until(lambda: cluster.nodes[other].status().conf_state.voters == (other,))
+        assert isinstance(await leader.failed, MemberRemoved)
+        await cluster.stop(own)
+        assert await (await cluster.leader()).propose(b"x")
+
+
 async def test_a_removed_member_refuses_to_start(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
