@@ -264,9 +264,8 @@ class QueueMachine:
         """
         try:
             now_ms, commands = decode_entry(entry.data, self.queue.cluster.version)
-            for one in commands:
-                if isinstance(one, SetClusterVersion) and one.version:
-                    check_version(one.version)
+            raised = [one.version for one in commands if isinstance(one, SetClusterVersion)]
+            check_version(max(raised, default=HIGHEST) or HIGHEST)
         except ClusterVersionUnknown as error:
             raise FormatUnknown(f"log entry {entry.index}: {error}") from error
         return now_ms, commands
