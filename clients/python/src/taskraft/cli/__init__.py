@@ -60,6 +60,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "export": LazyCommand("transfer", "export", "Write the tasks of a tube as JSON lines."),
     "import": LazyCommand("transfer", "import_", "Put the tasks of an export."),
     "check": LazyCommand("check", "check", "Check the cluster or a tube for monitoring."),
+    "conformance": LazyCommand("conformance", "conformance", "Judge a client program."),
     "doctor": LazyCommand("doctor", "doctor", "Examine the cluster, and advise."),
     "support-bundle": LazyCommand(
         "doctor", "support_bundle", "Write the state of the cluster into a file."

@@ -1,0 +1,160 @@
+"""Run the client program under test, and exchange JSON lines with it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import queue
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+ANSWER_SECONDS: Final = 30.0
+"""Maximum time until the program answers a command, in seconds."""
+END_SECONDS: Final = 10.0
+"""Maximum time until the program ends after its standard input was closed, in seconds."""
+TARGET_VARIABLE: Final = "TASKRAFT_TARGET"
+"""Environment variable with the addresses of the nodes, separated by commas."""
+
+
+class Violation(Exception):
+    """The program breaks a rule of the contract, or of the exchange of JSON lines."""
+
+
+class ClientProgram:
+    """A running client program.
+
+    Args:
+        command: the program with its arguments.
+        addresses: addresses of the nodes, as the program shall use them.
+    """
+
+    def __init__(self, command: Sequence[str], addresses: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, TARGET_VARIABLE: ",".join(addresses)},
+            text=True,
+        )
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> ClientProgram:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Kill the program if it still runs."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def ask(self, call: str, **arguments: object) -> dict[str, Any]:
+        """Send a command and return the answer, which may be an error.
+
+        Raises:
+            Violation: there is no answer in time, or the answer is not a JSON object.
+        """
+        self.send(call, **arguments)
+        return self.answer(call)
+
+    def send(self, call: str, **arguments: object) -> None:
+        """Send a command without waiting for the answer.
+
+        Raises:
+            Violation: the program has ended.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"call": call, **arguments}) + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise Violation(f"the program ended before the command {call!r}") from error
+
+    def answer(self, call: str) -> dict[str, Any]:
+        """Return the answer to the last command; see `ask`."""
+        try:
+            line = self._lines.get(timeout=ANSWER_SECONDS)
+        except queue.Empty:
+            raise Violation(f"no answer to {call!r} within {ANSWER_SECONDS:g} s") from None
+        if line is None:
+            raise Violation(f"the program ended before it answered {call!r}")
+        try:
+            found = json.loads(line)
+        except ValueError:
+            raise Violation(f"the answer to {call!r} is not JSON: {line.strip()!r}") from None
+        if not isinstance(found, dict):
+            raise Violation(f"the answer to {call!r} is not a JSON object: {line.strip()!r}")
+        return found
+
+    def succeed(self, call: str, **arguments: object) -> dict[str, Any]:
+        """Send a command that must succeed, and return the answer.
+
+        Raises:
+            Violation: the answer is an error.
+        """
+        found = self.ask(call, **arguments)
+        if "error" in found:
+            raise Violation(f"{call!r} failed: {found['error']}")
+        return found
+
+    def fail(self, call: str, **arguments: object) -> Mapping[str, Any]:
+        """Send a command that must fail, and return the error.
+
+        Raises:
+            Violation: the command succeeded.
+        """
+        found = self.ask(call, **arguments)
+        if not isinstance(found.get("error"), dict):
+            raise Violation(f"{call!r} succeeded, but the server refused the call: {found}")
+        return found["error"]  # type: ignore[no-any-return]
+
+    def end(self) -> None:
+        """Close the standard input, and wait until the program has ended with status 0.
+
+        Raises:
+            Violation: the program does not end in time, or with another status.
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            status = self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            text = f"the program runs {END_SECONDS:g} s after the end of its standard input"
+            raise Violation(text) from None
+        if status:
+            raise Violation(f"the program ended with status {status}, not 0")
+
+
+def encoded(payload: bytes) -> str:
+    """Return bytes as they stand in commands and answers."""
+    return base64.b64encode(payload).decode()
+
+
+def decoded(text: object) -> bytes:
+    """Return the bytes of an answer.
+
+    Raises:
+        Violation: the text is not Base64.
+    """
+    try:
+        return base64.b64decode(str(text), validate=True)
+    except ValueError:
+        raise Violation(f"not Base64: {text!r}") from None

@@ -1,0 +1,76 @@
+"""Run the cases of the conformance suite against a client program."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from taskraft.conformance.cases import CASES, Stage
+from taskraft.conformance.program import ClientProgram, Violation
+from taskraft.conformance.proxy import CuttableProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from taskraft import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of one case.
+
+    Args:
+        name: name of the case.
+        rule: what the client must do.
+        violation: how the program broke the rule; empty: it kept the rule.
+    """
+
+    name: str
+    rule: str
+    violation: str
+
+
+def run_cases(
+    command: Sequence[str],
+    addresses: Sequence[str],
+    client: Client,
+    names: Sequence[str] = (),
+) -> Iterator[Verdict]:
+    """Run the cases, each with a new process of the program and a tube of its own.
+
+    Args:
+        command: the program with its arguments.
+        addresses: addresses of the nodes.
+        client: a client of the same nodes.
+        names: cases to run; empty: all cases.
+    """
+    for case in CASES:
+        if not names or case.__name__ in names:
+            rule = " ".join((case.__doc__ or "").split())
+            yield Verdict(case.__name__, rule, _violation(case, command, addresses, client))
+
+
+def _violation(
+    case: Callable[[Stage], None],
+    command: Sequence[str],
+    addresses: Sequence[str],
+    client: Client,
+) -> str:
+    """Run one case; return how the program broke the rule, or an empty text."""
+    tube = client.tube(client.create_tube(f"conformance-{uuid.uuid4()}").name)
+    with ExitStack() as stack:
+        stack.callback(client.drop_tube, tube.name, force=True)
+        proxies = [stack.enter_context(CuttableProxy(address)) for address in addresses]
+        program = stack.enter_context(
+            ClientProgram(command, [proxy.address for proxy in proxies])
+        )
+        try:
+            case(Stage(program, client, proxies, tube))
+            program.end()
+        except (Violation, LookupError, TypeError, ValueError) as error:
+            # An answer with a missing member or a member of another type is a violation, too.
+            kind = "" if isinstance(error, Violation) else f"unexpected answer, {type(error).__name__}: "
+            return f"{kind}{error}"
+    return ""

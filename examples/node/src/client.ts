@@ -1,0 +1,262 @@
+import { randomUUID } from "node:crypto";
+import { EventEmitter, on } from "node:events";
+import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import * as grpc from "@grpc/grpc-js";
+import * as protoLoader from "@grpc/proto-loader";
+import path from "node:path";
+
+import type { ErrorInfo__Output } from "./stubs/google/rpc/ErrorInfo";
+import type { Status__Output } from "./stubs/google/rpc/Status";
+import type { ProtoGrpcType as SessionTypes } from "./stubs/session_service";
+import type { ProtoGrpcType as TaskTypes } from "./stubs/task_service";
+import type { ItemError__Output } from "./stubs/taskraft/v1/ItemError";
+import type { PutTasksRequest } from "./stubs/taskraft/v1/PutTasksRequest";
+import type { PutTasksResponse__Output } from "./stubs/taskraft/v1/PutTasksResponse";
+import type { Settlement } from "./stubs/taskraft/v1/Settlement";
+import type { SettleTasksResponse__Output } from "./stubs/taskraft/v1/SettleTasksResponse";
+import type { SubscribeRequest } from "./stubs/taskraft/v1/SubscribeRequest";
+import type { SubscribeResponse__Output } from "./stubs/taskraft/v1/SubscribeResponse";
+import type { TakeTasksRequest } from "./stubs/taskraft/v1/TakeTasksRequest";
+import type { TakeTasksResponse__Output } from "./stubs/taskraft/v1/TakeTasksResponse";
+import type { Task__Output } from "./stubs/taskraft/v1/Task";
+
+const attemptMs = 5_000;
+const callMs = 20_000;
+const retryDelayMs = 50;
+/** Time in ms for which leases outlive a lost stream. */
+const sessionTtrMs = "10000";
+
+const folder = path.join(__dirname, "..");
+const contract = path.join(folder, "../../proto");
+// Numbers of 64 bits are strings: a JavaScript number has 53 bits, and lease tokens have more.
+const loading = {
+  longs: String, enums: String, defaults: true, keepCase: true, includeDirs: [contract, folder],
+};
+const load = (file: string) => grpc.loadPackageDefinition(protoLoader.loadSync(file, loading)) as unknown;
+const { taskraft } = load("taskraft/v1/task_service.proto") as TaskTypes;
+const sessions = (load("taskraft/v1/session_service.proto") as SessionTypes).taskraft;
+const details = protoLoader.loadSync("error_details.proto", loading);
+const decode = <T>(name: string, bytes: Buffer) =>
+  (details[name] as protoLoader.MessageTypeDefinition<object, T & object>).deserialize(bytes);
+
+/** An error of the server: the gRPC code, and the reason and its variables for programs. */
+export class Refusal extends Error {
+  constructor(
+    readonly code: string,
+    readonly reason: string,
+    message: string,
+    readonly metadata: Record<string, string>,
+  ) {
+    super(message);
+  }
+}
+
+/** Read the ErrorInfo of a failed call. A lost connection has no ErrorInfo, so its reason is empty. */
+function refusalOf(error: grpc.ServiceError): Refusal {
+  const [trailer] = error.metadata?.get("grpc-status-details-bin") ?? [];
+  let info: Partial<ErrorInfo__Output> = {};
+  if (trailer instanceof Buffer) {
+    const status = decode<Status__Output>("google.rpc.Status", trailer);
+    for (const detail of status.details as unknown as { type_url: string; value: Buffer }[]) {
+      if (detail.type_url.endsWith("/google.rpc.ErrorInfo")) {
+        info = decode<ErrorInfo__Output>("google.rpc.ErrorInfo", detail.value);
+      }
+    }
+  }
+  return new Refusal(grpc.status[error.code] ?? "UNKNOWN", info.reason ?? "", error.details, info.metadata ?? {});
+}
+
+type Node = ReturnType<typeof connect>;
+type Done<A> = (error: grpc.ServiceError | null, answer?: A) => void;
+
+function connect(address: string, credentials: grpc.ChannelCredentials) {
+  const options = {
+    "grpc.max_receive_message_length": 32 * 1024 * 1024,
+    // A silent stream lives as long as its connection; pings find a lost connection.
+    "grpc.keepalive_time_ms": 20_000,
+    "grpc.keepalive_timeout_ms": 5_000,
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.max_reconnect_backoff_ms": 1_000,
+  };
+  return {
+    tasks: new taskraft.v1.TaskService(address, credentials, options),
+    sessions: new sessions.v1.SessionService(address, credentials, options),
+  };
+}
+
+/** Calls one node at a time, and goes to the next node when a connection is lost. */
+export class Client {
+  readonly #nodes: Node[];
+  readonly metadata = new grpc.Metadata();
+  #place = 0;
+
+  /** Connect to the nodes of TASKRAFT_TARGET. TASKRAFT_CA_FILE turns TLS on; TASKRAFT_TOKEN is a token. */
+  constructor() {
+    const { TASKRAFT_TARGET = "127.0.0.1:7733", TASKRAFT_CA_FILE, TASKRAFT_TOKEN } = process.env;
+    const credentials = TASKRAFT_CA_FILE
+      ? grpc.credentials.createSsl(readFileSync(TASKRAFT_CA_FILE))
+      : grpc.credentials.createInsecure();
+    this.#nodes = TASKRAFT_TARGET.split(",").map((address) => connect(address, credentials));
+    if (TASKRAFT_TOKEN) this.metadata.set("authorization", `Bearer ${TASKRAFT_TOKEN}`);
+  }
+
+  close(): void {
+    for (const node of this.#nodes) {
+      node.tasks.close();
+      node.sessions.close();
+    }
+  }
+
+  get node(): Node {
+    return this.#nodes[this.#place % this.#nodes.length]!;
+  }
+
+  /** Make the next call use another node, unless another call has left this node already. */
+  leave(node: Node): void {
+    if (node === this.node) this.#place += 1;
+  }
+
+  /**
+   * Execute one request. UNAVAILABLE and a time-out do not tell whether the request was executed, so they are
+   * retried with the same request_id, on another node.
+   */
+  async call<A>(waitMs: number, method: (node: Node, options: grpc.CallOptions, done: Done<A>) => void): Promise<A> {
+    const end = Date.now() + callMs + waitMs;
+    for (;;) {
+      const node = this.node;
+      const options = { deadline: Date.now() + attemptMs + waitMs };
+      try {
+        return await new Promise<A>((resolve, reject) => {
+          method(node, options, (error, answer) => (error ? reject(error) : resolve(answer as A)));
+        });
+      } catch (thrown) {
+        const error = thrown as grpc.ServiceError;
+        const isLost = error.code === grpc.status.UNAVAILABLE || error.code === grpc.status.DEADLINE_EXCEEDED;
+        if (!isLost || Date.now() > end) throw refusalOf(error);
+        this.leave(node);
+        await sleep(retryDelayMs);
+      }
+    }
+  }
+
+  /** Put tasks. A request without a request_id gets a random one. */
+  put(request: PutTasksRequest): Promise<PutTasksResponse__Output> {
+    const keyed = { ...request, request_id: request.request_id || randomUUID() };
+    return this.call(0, (node, options, done) => node.tasks.PutTasks(keyed, this.metadata, options, done));
+  }
+
+  /** Take tasks, and wait for the first one as long as the request says. */
+  take(request: TakeTasksRequest): Promise<TakeTasksResponse__Output> {
+    const keyed = { ...request, request_id: randomUUID() };
+    const waitMs = Number(request.wait_ms ?? 0);
+    return this.call(waitMs, (node, options, done) => node.tasks.TakeTasks(keyed, this.metadata, options, done));
+  }
+
+  /**
+   * Settle leases; the answer lists the refused leases. LEASE_STALE means that another consumer may have the task
+   * now, so its result must not be used.
+   */
+  settle(settlement: Settlement): Promise<SettleTasksResponse__Output> {
+    const keyed = { request_id: randomUUID(), settlements: [settlement] };
+    return this.call(0, (node, options, done) => node.tasks.SettleTasks(keyed, this.metadata, options, done));
+  }
+}
+
+type Stream = grpc.ClientDuplexStream<SubscribeRequest, SubscribeResponse__Output>;
+
+/**
+ * Takes tasks from a stream. A lost stream is opened again with its session, so that the leases stay valid.
+ * At most `credit` tasks are sent that are not acknowledged.
+ */
+export class Subscription {
+  readonly #arrivals = new EventEmitter();
+  readonly #tasks: Task__Output[] = [];
+  readonly #unanswered = new Map<string, { message: SubscribeRequest; done: (errors: ItemError__Output[]) => void }>();
+  #session = "";
+  #stream: Stream | undefined;
+  #isClosed = false;
+
+  constructor(
+    readonly client: Client,
+    readonly tube: string,
+    private credit: number,
+  ) {
+    this.#open();
+  }
+
+  #open(): void {
+    const node = this.client.node;
+    const stream = node.tasks.Subscribe(this.client.metadata);
+    this.#stream = stream;
+    stream.on("data", (answer: SubscribeResponse__Output) => this.#read(answer));
+    let hasEnded = false;
+    const again = () => {
+      if (hasEnded || this.#isClosed) return;
+      hasEnded = true;
+      // The server said go_away, or the connection is lost: go on with another node.
+      this.client.leave(node);
+      setTimeout(() => this.#isClosed || this.#open(), retryDelayMs);
+    };
+    stream.on("error", again);
+    stream.on("end", again);
+    stream.write({
+      open: { sources: [{ tube: this.tube }], session_id: this.#session, session_ttr_ms: sessionTtrMs },
+    });
+    if (this.credit) stream.write({ credit: { tasks: this.credit } });
+    // With the idempotency key, a settlement that is sent again has one effect.
+    for (const { message } of this.#unanswered.values()) stream.write(message);
+  }
+
+  #read(answer: SubscribeResponse__Output): void {
+    if (answer.opened) this.#session = answer.opened.session_id;
+    this.credit -= answer.tasks.length;
+    for (const settled of answer.settled) {
+      this.#unanswered.get(settled.request_id)?.done(settled.errors);
+      this.#unanswered.delete(settled.request_id);
+    }
+    this.#tasks.push(...answer.tasks);
+    if (answer.tasks.length) this.#arrivals.emit("task");
+  }
+
+  /** Return the next task, or undefined after the time. */
+  async next(waitMs: number): Promise<Task__Output | undefined> {
+    if (!this.#tasks.length) {
+      try {
+        for await (const _ of on(this.#arrivals, "task", { signal: AbortSignal.timeout(waitMs) })) break;
+      } catch {
+        return undefined;
+      }
+    }
+    return this.#tasks.shift();
+  }
+
+  /** Acknowledge tasks on the stream, allow as many further tasks, and return the refused leases. */
+  acknowledge(tokens: string[]): Promise<ItemError__Output[]> {
+    const key = randomUUID();
+    const message = { request_id: key, idempotency_key: key, settlements: [{ tokens, ack: {} }] };
+    this.credit += tokens.length;
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => reject(new Error("the settlement was not answered")), callMs);
+      const done = (errors: ItemError__Output[]) => {
+        clearTimeout(timer);
+        resolve(errors);
+      };
+      this.#unanswered.set(key, { message, done });
+      this.#stream?.write(message);
+      this.#stream?.write({ credit: { tasks: tokens.length } });
+    });
+  }
+
+  /** End the stream and its session; tasks that are still leased go to other consumers at once. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#stream?.cancel();
+    if (!this.#session) return;
+    const request = { request_id: randomUUID(), session_id: this.#session, uncounted: true };
+    await this.client.call(0, (node, options, done) =>
+      node.sessions.CloseSession(request, this.client.metadata, options, done),
+    );
+  }
+}
