@@ -27,16 +27,14 @@ def require(*programs: str) -> None:
         pytest.skip(f"not installed: {', '.join(missing)}")
 
 
-@pytest.fixture(scope="session")
-def go_stubs():
+def generate_go(folder: Path) -> None:
+    """Generate the stubs of the contract for the Go module in a folder."""
     require("go")
-    folder = HERE / "go"
     shutil.rmtree(folder / "stubs", ignore_errors=True)
     buf = str(Path(sys.executable).parent / "buf")
     contract = str(ROOT / "proto")
     stubs = [buf, "generate", contract, "--path", f"{contract}/taskraft/v1"]
     run(*stubs, "--template", "buf.gen.yaml", folder=folder, timeout_s=BUILD_TIMEOUT_S)
-    return folder
 
 
 def build_go(folder, package, binary):
@@ -45,12 +43,24 @@ def build_go(folder, package, binary):
     return [str(binary)]
 
 
-@pytest.fixture(scope="session")
-def node_folder():
+def install_node(folder: Path) -> None:
+    """Install the locked packages of a folder, unless they are installed."""
     require("node", "npm")
-    folder = HERE / "node"
     installed = folder / "node_modules" / ".package-lock.json"
     lock = folder / "package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
         run("npm", "ci", folder=folder, timeout_s=BUILD_TIMEOUT_S)
+
+
+@pytest.fixture(scope="session")
+def go_stubs():
+    folder = HERE / "go"
+    generate_go(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def node_folder():
+    folder = HERE / "node"
+    install_node(folder)
     return folder

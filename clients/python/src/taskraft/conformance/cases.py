@@ -1,4 +1,4 @@
-"""The cases of the conformance suite: what each asks of the client program, and how it is judged."""
+"""Define the cases of the conformance suite: what each case asks, and how it judges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLLOW_SECONDS: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a case works with.
+    """The program, the cluster and the tube of one case.
 
     Args:
         program: the client program under test.
@@ -48,7 +48,9 @@ class Stage:
         expect("number of task ids", len(ids), len(payloads))
         return ids
 
-    def take(self, tasks_max: int = 10, wait_ms: int = 0, **options: object) -> list[dict[str, Any]]:
+    def take(
+        self, tasks_max: int = 10, wait_ms: int = 0, **options: object
+    ) -> list[dict[str, Any]]:
         """Let the program take tasks."""
         answer = self.program.succeed(
             "take",

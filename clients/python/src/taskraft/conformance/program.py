@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import queue
@@ -35,7 +36,7 @@ class ClientProgram:
     """
 
     def __init__(self, command: Sequence[str], addresses: Sequence[str]) -> None:
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - the caller chooses the program
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -59,6 +60,10 @@ class ClientProgram:
         self._process.kill()
         self._process.wait()
         self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -63,14 +63,13 @@ def _violation(
     with ExitStack() as stack:
         stack.callback(client.drop_tube, tube.name, force=True)
         proxies = [stack.enter_context(CuttableProxy(address)) for address in addresses]
-        program = stack.enter_context(
-            ClientProgram(command, [proxy.address for proxy in proxies])
-        )
+        program = stack.enter_context(ClientProgram(command, [proxy.address for proxy in proxies]))
         try:
             case(Stage(program, client, proxies, tube))
             program.end()
-        except (Violation, LookupError, TypeError, ValueError) as error:
-            # An answer with a missing member or a member of another type is a violation, too.
-            kind = "" if isinstance(error, Violation) else f"unexpected answer, {type(error).__name__}: "
-            return f"{kind}{error}"
+        except Violation as violation:
+            return str(violation)
+        except (LookupError, TypeError, ValueError) as error:
+            # A member of an answer is missing or has another type.
+            return f"unexpected answer, {type(error).__name__}: {error}"
     return ""

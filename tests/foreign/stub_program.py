@@ -143,7 +143,8 @@ class Subscription:
         while not self.closed:
             self.outgoing = queue.SimpleQueue()
             opening = pb.SubscribeRequest.Open(
-                sources=[pb.TakeSource(tube=self.tube)], session_id=self.session,
+                sources=[pb.TakeSource(tube=self.tube)],
+                session_id=self.session,
                 session_ttr_ms=10_000,
             )
             self.outgoing.put(pb.SubscribeRequest(open=opening))
@@ -188,9 +189,7 @@ class Subscription:
     def acknowledge(self, tokens):
         key = str(uuid.uuid4())
         settlement = pb.Settlement(tokens=tokens, ack=pb.Settlement.Ack())
-        request = pb.SubscribeRequest(
-            request_id=key, idempotency_key=key, settlements=[settlement]
-        )
+        request = pb.SubscribeRequest(request_id=key, idempotency_key=key, settlements=[settlement])
         self.unanswered[key] = request
         self.outgoing.put(request)
         self.open_credit += len(tokens)
@@ -211,9 +210,7 @@ class Subscription:
 
 
 def items(errors):
-    return [
-        {"item": one.item, "reason": task_reason(one.error)} for one in errors
-    ]
+    return [{"item": one.item, "reason": task_reason(one.error)} for one in errors]
 
 
 def task_reason(error):
@@ -239,7 +236,11 @@ def main():
             answer = getattr(program, command.pop("call"))(**command)
         except Refused as refused:
             answer = {"error": refused.error}
-        print(json.dumps(answer), flush=True)
+        if FAULT == "no-member":
+            answer.pop("tasks", None)
+        print("no json" if FAULT == "no-json" else json.dumps(answer), flush=True)
+    if FAULT == "status":
+        sys.exit(3)
 
 
 if __name__ == "__main__":

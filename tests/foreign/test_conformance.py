@@ -1,0 +1,156 @@
+"""Judge the example clients of `examples/` by the conformance suite, and run them over TLS."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from taskraft import Client
+from taskraft.conformance.cases import CASES
+from taskraft.conformance.suite import run_cases
+from tests.authority import Authority
+from tests.foreign.conftest import (
+    BUILD_TIMEOUT_S,
+    ROOT,
+    build_go,
+    generate_go,
+    install_node,
+    require,
+    run,
+)
+from tests.service.access.secured import GRANTS, token_of, write_principals
+from tools.local_cluster import LocalCluster
+
+EXAMPLES = ROOT / "examples"
+LANGUAGES = [
+    pytest.param("go", marks=pytest.mark.foreign),
+    pytest.param("node", marks=pytest.mark.foreign),
+    "java",
+    "rust",
+]
+RUN_TIMEOUT_S = 60
+
+
+@pytest.fixture(scope="module")
+def go(tmp_path_factory):
+    folder = EXAMPLES / "go"
+    generate_go(folder)
+    return build_go(folder, ".", tmp_path_factory.mktemp("go") / "example")
+
+
+@pytest.fixture(scope="module")
+def node():
+    folder = EXAMPLES / "node"
+    install_node(folder)
+    run("npm", "run", "build", folder=folder, timeout_s=BUILD_TIMEOUT_S)
+    return ["node", str(folder / "build" / "main.js")]
+
+
+@pytest.fixture(scope="module")
+def java():
+    require("mvn", "javac")
+    folder = EXAMPLES / "java"
+    run("mvn", "-q", "-B", "package", folder=folder, timeout_s=2 * BUILD_TIMEOUT_S)
+    path = f"{folder}/target/taskraft-example.jar:{folder}/target/lib/*"
+    return ["java", "-XX:TieredStopAtLevel=1", "-cp", path, "dev.taskraft.example.Main"]
+
+
+@pytest.fixture(scope="module")
+def rust():
+    require("cargo")
+    folder = EXAMPLES / "rust"
+    run("cargo", "build", "-q", folder=folder, timeout_s=2 * BUILD_TIMEOUT_S)
+    return [str(folder / "target" / "debug" / "taskraft-example")]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with LocalCluster(3, tmp_path_factory.mktemp("conformance") / "c") as one:
+        yield one
+
+
+def violations(command, cluster, *cases):
+    with Client(cluster.target) as client:
+        verdicts = list(run_cases(command, cluster.target.split(","), client, cases))
+    assert len(verdicts) == (len(cases) or len(CASES))
+    return {one.name: one.violation for one in verdicts if one.violation}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_example_client_keeps_all_rules(language, cluster, request):
+    command = request.getfixturevalue(language)
+    assert violations([*command, "conformance"], cluster) == {}
+
+
+def test_a_program_with_the_generated_stubs_of_python_keeps_all_rules(cluster):
+    assert violations(own_program(), cluster) == {}
+
+
+def own_program(*fault):
+    return [sys.executable, str(Path(__file__).parent / "stub_program.py"), *fault]
+
+
+FAULTS = {
+    "no-retry": ("lost_answers", "'put' failed: "),
+    "new-id": ("lost_answers", "tasks of a put whose answer was lost: "),
+    "doubles": ("exact_numbers", "refused acknowledgements: "),
+    "silent": ("refused_items", "refused leases: "),
+    "too-much-credit": ("subscription", "a task beyond the credit: "),
+    "no-new-stream": ("subscription_after_a_cut", "the program ended before it answered"),
+    "session-stays": ("subscription", "not within 3 s: leases end with the subscription"),
+    "no-json": ("put_take_acknowledge", "the answer to 'put' is not JSON: "),
+    "no-member": ("put_take_acknowledge", "unexpected answer, KeyError: 'tasks'"),
+    "status": ("put_take_acknowledge", "the program ended with status 3, not 0"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_rule_is_found(fault, cluster):
+    case, violation = FAULTS[fault]
+    found = violations(own_program(fault), cluster, case)
+    assert found[case].startswith(violation)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_example_client_uses_tls_and_a_token(language, tmp_path, request):
+    command = request.getfixturevalue(language)
+    authority = Authority(tmp_path, "clients")
+    files = authority.server()
+    access = write_principals(tmp_path / "access.toml", {"root": GRANTS["root"]})
+    settings = {
+        "TASKRAFT_TLS_CERT": str(files.certificate),
+        "TASKRAFT_TLS_KEY": str(files.key),
+        "TASKRAFT_ACCESS_FILE": str(access),
+        "TASKRAFT_AUTO_CREATE_TUBES": "true",
+    }
+    cluster = LocalCluster(1, tmp_path / "c", settings)
+    (server,) = cluster.nodes
+    server.start()
+    environment = {
+        **os.environ,
+        "TASKRAFT_TARGET": server.address.replace("127.0.0.1", "localhost"),
+        "TASKRAFT_CA_FILE": str(authority.path),
+        "TASKRAFT_TOKEN": token_of("root"),
+    }
+    try:
+        produced = example(command, "produce", environment)
+        consumed = example(command, "consume", environment)
+    finally:
+        cluster.close()
+    assert produced == ["put 1", "put 2"]
+    assert consumed == ["took 1, attempt 1: task 0", "took 2, attempt 1: task 1"]
+
+
+def example(command, verb, environment):
+    done = subprocess.run(
+        [*command, verb, "mail", "2"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
