@@ -149,15 +149,24 @@ public final class Client implements AutoCloseable {
       try {
         return method.apply(authenticated(node));
       } catch (StatusRuntimeException error) {
-        Status.Code code = error.getStatus().getCode();
-        boolean isLost = code == Status.Code.UNAVAILABLE || code == Status.Code.DEADLINE_EXCEEDED;
-        if (!isLost || System.nanoTime() > end) {
-          throw Refusal.of(error);
+        Refusal refusal = Refusal.of(error);
+        if (!isLost(error.getStatus().getCode(), refusal) || System.nanoTime() > end) {
+          throw refusal;
         }
         leave(node);
         Thread.sleep(RETRY_DELAY_MS);
       }
     }
+  }
+
+  /**
+   * Returns whether a failure does not tell if the request was executed. grpc-java reports a connection that closes
+   * while a call starts as UNKNOWN; each refusal of the server has a reason.
+   */
+  private static boolean isLost(Status.Code code, Refusal refusal) {
+    return code == Status.Code.UNAVAILABLE
+        || code == Status.Code.DEADLINE_EXCEEDED
+        || code == Status.Code.UNKNOWN && refusal.reason.isEmpty();
   }
 
   private static TaskServiceGrpc.TaskServiceBlockingStub tasks(Channel channel, long waitMs) {
