@@ -54,7 +54,8 @@ def pages() -> list[Path]:
     """Return every page of the documentation."""
     folders = (ROOT / "docs", ROOT / "examples")
     below = [page for folder in folders for page in sorted(folder.rglob("*.md"))]
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *below]
+    own = [page for page in below if "node_modules" not in page.parts]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *own]
 
 
 def blocks(page: str, content: str) -> list[Block]:

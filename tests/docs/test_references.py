@@ -50,7 +50,7 @@ def files():
     found = set()
     for folder in (*FOLDERS, "proto", "demo", "constraints", ".github", ".ci"):
         for path in (ROOT / folder).rglob("*"):
-            if "__pycache__" not in path.parts:
+            if not {"__pycache__", "node_modules", "target"} & set(path.parts):
                 found.add(str(path.relative_to(ROOT)))
     found |= {path.name for path in ROOT.iterdir()}
     return frozenset(found)
@@ -68,6 +68,7 @@ def sources():
         ROOT / "Dockerfile",
     ]
     paths += list((ROOT / "k8s").rglob("*.yaml")) + list((ROOT / "k8s").rglob("*.env"))
+    paths += (ROOT / "examples" / "go").glob("*.go")
     return "\n".join(path.read_text() for path in paths if path.is_file())
 
 
