@@ -27,7 +27,7 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
-ATTEMPT_S, RETRY_S = 5, 20
+ATTEMPT_S, RETRY_S, RETRY_DELAY_S = 5, 20, 0.05
 AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
@@ -63,6 +63,7 @@ class Program:
         self.stubs = itertools.cycle([Stub(channel) for channel in channels])
         self.stub = next(self.stubs)
         self.stream = None
+        self.never = threading.Event()
 
     def call(self, method, request, timeout_s=ATTEMPT_S):
         """Call a method; after a lost connection, call the next node with the same request_id."""
@@ -77,7 +78,7 @@ class Program:
                 if FAULT == "new-id":
                     request.request_id = str(uuid.uuid4())
                 self.stub = next(self.stubs)
-                time.sleep(0.05)
+                self.never.wait(RETRY_DELAY_S)
 
     def put(self, tube, tasks, request_id="", client_id=""):
         request = pb.PutTasksRequest(request_id=request_id, client_id=client_id, tube=tube)
@@ -134,13 +135,13 @@ class Subscription:
         self.answered = threading.Condition()
         self.outgoing = None
         self.session = ""
-        self.closed = False
+        self.closed = threading.Event()
         self.open_credit = credit
         self.unanswered = {}
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
-        while not self.closed:
+        while not self.closed.is_set():
             self.outgoing = queue.SimpleQueue()
             opening = pb.SubscribeRequest.Open(
                 sources=[pb.TakeSource(tube=self.tube)],
@@ -163,7 +164,7 @@ class Subscription:
                 return
             self.outgoing.put(None)
             self.program.stub = next(self.program.stubs)
-            time.sleep(0.05)
+            self.closed.wait(RETRY_DELAY_S)
 
     def grant(self, tasks):
         self.outgoing.put(pb.SubscribeRequest(credit=pb.SubscribeRequest.Credit(tasks=tasks)))
@@ -199,7 +200,7 @@ class Subscription:
         return self.answers.pop(key)
 
     def close(self):
-        self.closed = True
+        self.closed.set()
         self.outgoing.put(None)
         self.call.cancel()
         if self.session and FAULT != "session-stays":
