@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from taskraft.conformance.program import ClientProgram, Violation, decoded, encoded
+from taskraft.conformance.program import ClientProgram, RuleBroken, decoded, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Stage:
         """Let the program put tasks; return their ids.
 
         Raises:
-            Violation: a task was refused, or there is not one id for each task.
+            RuleBroken: a task was refused, or there is not one id for each task.
         """
         tasks = [{"payload": encoded(payload)} for payload in payloads]
         answer = self.program.succeed("put", tube=self.tube.name, tasks=tasks, **options)
@@ -83,12 +83,12 @@ class Stage:
         """Wait until a condition holds.
 
         Raises:
-            Violation: the condition does not hold in time.
+            RuleBroken: the condition does not hold in time.
         """
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
-                raise Violation(f"not within {seconds:g} s: {what}")
+                raise RuleBroken(f"not within {seconds:g} s: {what}")
             time.sleep(0.05)
 
 
@@ -96,10 +96,10 @@ def expect(what: str, found: object, wanted: object) -> None:
     """Compare two values.
 
     Raises:
-        Violation: they differ.
+        RuleBroken: they differ.
     """
     if found != wanted:
-        raise Violation(f"{what}: {found!r}, not {wanted!r}")
+        raise RuleBroken(f"{what}: {found!r}, not {wanted!r}")
 
 
 def put_take_acknowledge(stage: Stage) -> None:
@@ -121,7 +121,7 @@ def exact_numbers(stage: Stage) -> None:
     stage.put(b"x")
     (task,) = stage.take()
     if int(task["token"]) < 2**53:
-        raise Violation(f"the token {task['token']} is not the token of a temporary tube")
+        raise RuleBroken(f"the token {task['token']} is not the token of a temporary tube")
     expect("refused acknowledgements", stage.settle("ack", task["token"]), [])
 
 
@@ -184,7 +184,9 @@ def lost_answers(stage: Stage) -> None:
     for proxy in stage.proxies:
         proxy.accept()
     if not lost:
-        raise Violation("no answer was lost; the program must use the addresses in TASKRAFT_TARGET")
+        raise RuleBroken(
+            "no answer was lost; the program must use the addresses in TASKRAFT_TARGET"
+        )
     expect("tasks of a put whose answer was lost", stage.count("ready"), 21)
     shown = [task.id for task in stage.tube.list()]
     expect("ids in the answer", ids, [str(each) for each in sorted(shown)[1:]])
@@ -216,7 +218,7 @@ def other_settlements(stage: Stage) -> None:
     before = max(task.lease_until_ms for task in stage.tube.list())
     expect("refused touches", stage.settle("touch", first, increment_ms="60000"), [])
     if max(task.lease_until_ms for task in stage.tube.list()) <= before:
-        raise Violation("a touch did not extend the lease")
+        raise RuleBroken("a touch did not extend the lease")
     expect("refused releases", stage.settle("release", first, delay_ms="60000"), [])
     expect("refused burials", stage.settle("bury", second), [])
     states = [task.state for task in stage.tube.list()]

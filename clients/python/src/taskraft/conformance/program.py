@@ -23,7 +23,7 @@ TARGET_VARIABLE: Final = "TASKRAFT_TARGET"
 """Environment variable with the addresses of the nodes, separated by commas."""
 
 
-class Violation(Exception):
+class RuleBroken(Exception):
     """The program breaks a rule of the contract, or of the exchange of JSON lines."""
 
 
@@ -75,7 +75,7 @@ class ClientProgram:
         """Send a command and return the answer, which may be an error.
 
         Raises:
-            Violation: there is no answer in time, or the answer is not a JSON object.
+            RuleBroken: there is no answer in time, or the answer is not a JSON object.
         """
         self.send(call, **arguments)
         return self.answer(call)
@@ -84,58 +84,58 @@ class ClientProgram:
         """Send a command without waiting for the answer.
 
         Raises:
-            Violation: the program has ended.
+            RuleBroken: the program has ended.
         """
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"call": call, **arguments}) + "\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise Violation(f"the program ended before the command {call!r}") from error
+            raise RuleBroken(f"the program ended before the command {call!r}") from error
 
     def answer(self, call: str) -> dict[str, Any]:
         """Return the answer to the last command; see `ask`."""
         try:
             line = self._lines.get(timeout=ANSWER_SECONDS)
         except queue.Empty:
-            raise Violation(f"no answer to {call!r} within {ANSWER_SECONDS:g} s") from None
+            raise RuleBroken(f"no answer to {call!r} within {ANSWER_SECONDS:g} s") from None
         if line is None:
-            raise Violation(f"the program ended before it answered {call!r}")
+            raise RuleBroken(f"the program ended before it answered {call!r}")
         try:
             found = json.loads(line)
         except ValueError:
-            raise Violation(f"the answer to {call!r} is not JSON: {line.strip()!r}") from None
+            raise RuleBroken(f"the answer to {call!r} is not JSON: {line.strip()!r}") from None
         if not isinstance(found, dict):
-            raise Violation(f"the answer to {call!r} is not a JSON object: {line.strip()!r}")
+            raise RuleBroken(f"the answer to {call!r} is not a JSON object: {line.strip()!r}")
         return found
 
     def succeed(self, call: str, **arguments: object) -> dict[str, Any]:
         """Send a command that must succeed, and return the answer.
 
         Raises:
-            Violation: the answer is an error.
+            RuleBroken: the answer is an error.
         """
         found = self.ask(call, **arguments)
         if "error" in found:
-            raise Violation(f"{call!r} failed: {found['error']}")
+            raise RuleBroken(f"{call!r} failed: {found['error']}")
         return found
 
     def fail(self, call: str, **arguments: object) -> Mapping[str, Any]:
         """Send a command that must fail, and return the error.
 
         Raises:
-            Violation: the command succeeded.
+            RuleBroken: the command succeeded.
         """
         found = self.ask(call, **arguments)
         if not isinstance(found.get("error"), dict):
-            raise Violation(f"{call!r} succeeded, but the server refused the call: {found}")
+            raise RuleBroken(f"{call!r} succeeded, but the server refused the call: {found}")
         return found["error"]  # type: ignore[no-any-return]
 
     def end(self) -> None:
         """Close the standard input, and wait until the program has ended with status 0.
 
         Raises:
-            Violation: the program does not end in time, or with another status.
+            RuleBroken: the program does not end in time, or with another status.
         """
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -143,9 +143,9 @@ class ClientProgram:
             status = self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             text = f"the program runs {END_SECONDS:g} s after the end of its standard input"
-            raise Violation(text) from None
+            raise RuleBroken(text) from None
         if status:
-            raise Violation(f"the program ended with status {status}, not 0")
+            raise RuleBroken(f"the program ended with status {status}, not 0")
 
 
 def encoded(payload: bytes) -> str:
@@ -157,9 +157,9 @@ def decoded(text: object) -> bytes:
     """Return the bytes of an answer.
 
     Raises:
-        Violation: the text is not Base64.
+        RuleBroken: the text is not Base64.
     """
     try:
         return base64.b64decode(str(text), validate=True)
     except ValueError:
-        raise Violation(f"not Base64: {text!r}") from None
+        raise RuleBroken(f"not Base64: {text!r}") from None

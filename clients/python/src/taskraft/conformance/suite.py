@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from taskraft.conformance.cases import CASES, Stage
-from taskraft.conformance.program import ClientProgram, Violation
+from taskraft.conformance.program import ClientProgram, RuleBroken
 from taskraft.conformance.proxy import CuttableProxy
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _violation(
         try:
             case(Stage(program, client, proxies, tube))
             program.end()
-        except Violation as violation:
+        except RuleBroken as violation:
             return str(violation)
         except (LookupError, TypeError, ValueError) as error:
             # A member of an answer is missing or has another type.
