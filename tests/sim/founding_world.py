@@ -422,7 +422,7 @@ class FoundingWorld:
         for name in [*self._refused]:
             known = next((each for each in roster.members if each.name == name), None)
             if known is not None:
-                change = removal_of(known.member, f"remove {known.member}")
+                change = removal_of([known.member], f"remove {known.member}")
                 self.act(leader, lambda c=change: leader.driver.propose_change(c, Asked()))
                 return
             if name == STRANGER:

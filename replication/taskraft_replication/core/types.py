@@ -82,6 +82,8 @@ class MemberInfo:
     client_address: str = ""
     directory_id: str = ""
     """Identity of the member's data directory; empty until the member has joined."""
+    replaces: MemberId = MemberId(0)
+    """The voter that this learner replaces once it has caught up; 0: none."""
 
 
 @value

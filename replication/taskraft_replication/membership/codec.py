@@ -31,6 +31,7 @@ def encode_roster(roster: Roster) -> pb.Roster:
                 peer_address=info.peer_address,
                 client_address=info.client_address,
                 directory_id=info.directory_id,
+                replaces=info.replaces,
             )
             for info in roster.members
         ],
@@ -56,6 +57,7 @@ def decode_roster(encoded: pb.Roster) -> Roster:
                 peer_address=info.peer_address,
                 client_address=info.client_address,
                 directory_id=info.directory_id,
+                replaces=MemberId(info.replaces),
             )
             for info in encoded.members
         ),

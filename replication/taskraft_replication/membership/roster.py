@@ -6,7 +6,7 @@ stored history, and in snapshots. All members compute the same roster from the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -79,10 +79,11 @@ def change_of(kind: MemberChangeKind, info: MemberInfo, request: str = "") -> Co
     return change_of_several((MemberChange(kind, info.member),), (info,), made)
 
 
-def removal_of(member: MemberId, request: str = "") -> ConfChange:
-    """Return the change that removes a member."""
-    made = (ChangeMade(request, member),) if request else ()
-    return change_of_several((MemberChange(MemberChangeKind.REMOVE, member),), (), made)
+def removal_of(members: Sequence[MemberId], request: str = "") -> ConfChange:
+    """Return the change that removes members: one, or all of one name."""
+    made = (ChangeMade(request, members[-1]),) if request else ()
+    removals = (MemberChange(MemberChangeKind.REMOVE, each) for each in members)
+    return change_of_several(removals, (), made)
 
 
 def change_of_several(

@@ -44,6 +44,7 @@ def _encode_info(info: MemberInfo) -> JsonValue:
         "peer_address": info.peer_address,
         "client_address": info.client_address,
         "directory_id": info.directory_id,
+        "replaces": info.replaces,
     }
 
 
@@ -71,6 +72,7 @@ def _decode_info(content: JsonValue) -> MemberInfo:
         peer_address=text_of(content, "peer_address"),
         client_address=text_of(content, "client_address"),
         directory_id=text_of(content, "directory_id"),
+        replaces=MemberId(number_of(content, "replaces")),
     )
 
 

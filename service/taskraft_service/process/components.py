@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from taskraft_replication.core.types import LogIndex, MemberId
 from taskraft_replication.node.node import Node
 from taskraft_service.access.security import NodeSecurity
+from taskraft_service.api.cluster.membership import MembershipChanges
 from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.endpoint import GrpcEndpoint
 from taskraft_service.api.rpc.forwarding import Forwarder
@@ -205,6 +206,7 @@ class NodeComponents:
             self.clock_keeper,
         )
         self.leadership = LeadershipTracker(self.phases, member_id, self.members, self.lifecycle)
+        self.membership = MembershipChanges(config.cluster_id, self.node, self.leadership)
         # Election timeouts are drawn up to twice the minimum.
         self.forwarder = Forwarder(
             self.leadership, 2 * config.election_timeout_ms, self.security.peer

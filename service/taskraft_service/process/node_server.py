@@ -176,6 +176,7 @@ class NodeServer:
         self._background.start(components.housekeeping.run_periodically(components.leadership))
         self._background.start(components.clock_keeper.run_periodically(components.leadership))
         self._background.start(components.version_keeper.run_periodically(components.leadership))
+        self._background.start(components.membership.run_periodically())
         self._background.start(self.security.watch_files(self._peers_renewed))
         roster_changed = components.leadership.wait_for_change
         peer = self.security.peer

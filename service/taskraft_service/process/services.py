@@ -94,7 +94,7 @@ def servicers(components: NodeComponents) -> tuple[ServiceMethods, ...]:
             components.leadership,
             reader,
             components.members,
-            Keepers(components.clock_keeper, components.version_keeper),
+            Keepers(components.membership, components.clock_keeper, components.version_keeper),
             ClusterHandlers(
                 SettingsHandler(
                     executor,

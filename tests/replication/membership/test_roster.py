@@ -46,7 +46,7 @@ def test_the_last_changes_are_remembered_by_their_request_ids():
         member = MemberInfo(MemberId(number), f"m{number}")
         change = change_of(ADD_LEARNER, member, f"add {number}")
         conf_state = with_roster(membership.change(conf_state, change), change, conf_state.roster)
-    change = removal_of(MemberId(9), "remove 9")
+    change = removal_of([MemberId(9)], "remove 9")
     conf_state = with_roster(membership.change(conf_state, change), change, conf_state.roster)
     roster = conf_state.roster
     assert len(roster.changes_made) == CHANGES_KEPT_MAX
@@ -118,7 +118,7 @@ def test_an_address_announced_since_the_start_is_newer_than_the_configured_one()
 
 def test_a_member_stays_in_the_roster_while_either_half_contains_it():
     before = roster_of([info(1), info(2), info(3)])
-    removal = removal_of(MemberId(3))
+    removal = removal_of([MemberId(3)])
     joint = ConfState((MemberId(1), MemberId(2)), voters_outgoing=(MemberId(1), MemberId(3)))
     halfway = with_roster(joint, removal, before).roster
     assert [each.member for each in halfway.members] == [1, 2, 3]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn, Protocol, TypeVar
+
+import structlog
 
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import error_pb2
@@ -13,8 +16,22 @@ from taskraft_replication.core.confchange import ConfChange, MemberChangeKind
 from taskraft_replication.core.errors import ProposalDropped
 from taskraft_replication.core.progress import ProgressState
 from taskraft_replication.core.types import ConfState, MemberId, MemberInfo, Roster
-from taskraft_replication.errors import ChangeRefused, NotRaftLeader, ProposalLost, TransferFailed
+from taskraft_replication.errors import (
+    ChangeRefused,
+    NotRaftLeader,
+    ProposalLost,
+    ReplicationError,
+    TransferFailed,
+)
 from taskraft_replication.membership.roster import change_of, made_before, removal_of
+from taskraft_replication.node.replacement import (
+    LAG_ENTRIES_MAX,
+    ReplacementFault,
+    ReplacementRefusal,
+    addition_of,
+    completion_of,
+    pending_replacement,
+)
 from taskraft_replication.node.status import NodeStatus
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused
 from taskraft_service.api.rpc.violations import Violations
@@ -27,12 +44,25 @@ from taskraft_service.queue.store.idempotency import request_scope
 MEMBERS_MAX: Final = 15
 """Maximum number of members, learners included; the leader sends every entry to each of them."""
 
+CHECK_MS: Final = 500
+"""Interval between two attempts to complete a replacement, in ms."""
+
 ANSWER_WAIT_MS: Final = 1_000
 ANSWER_PAUSE_MS: Final = 20
 """Maximum wait for answers of the other voters and the interval between checks, in ms."""
 
-PROMOTION_LAG_ENTRIES_MAX: Final = 100
-"""Maximum lag of a learner, in entries, for its promotion; a lagging voter tolerates no failure."""
+log: Final = structlog.get_logger(__name__)
+
+Allowed = TypeVar("Allowed")
+
+_REASONS: Final[Mapping[ReplacementFault, error_pb2.Error.Reason.ValueType]] = {
+    ReplacementFault.NOT_A_MEMBER: error_pb2.Error.MEMBER_NOT_FOUND,
+    ReplacementFault.STILL_ACTIVE: error_pb2.Error.MEMBER_EXISTS,
+    ReplacementFault.OTHER_REPLACEMENT: error_pb2.Error.MEMBERS_CHANGING,
+    ReplacementFault.CHANGE_UNDER_WAY: error_pb2.Error.MEMBERS_CHANGING,
+    ReplacementFault.OTHERS_NOT_WHOLE: error_pb2.Error.MEMBER_NEEDED,
+    ReplacementFault.NEW_MEMBER_BEHIND: error_pb2.Error.NODE_BEHIND,
+}
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}")
 _DIRECTORY: Final = re.compile(r"[0-9a-f]{0,64}")
@@ -63,6 +93,8 @@ class MembershipChanges:
         self._raft = raft
         self._leadership = leadership
         self._changing = asyncio.Lock()
+        self.replacement_problem = ""
+        """Why the replacement that was last tried has not been completed; empty: no problem."""
 
     async def add(self, request: pb.AddMemberRequest, principal: str) -> MemberId:
         """Add a member as a learner, or complete a member that was added before its node joined."""
@@ -70,6 +102,8 @@ class MembershipChanges:
         wanted = member_info(request)
         key = _key("add", request, principal)
         async with self._changing:
+            if request.replaces_member:
+                return await self._replace(wanted, MemberId(request.replaced_id))
             member, change = addition_to(self._roster, wanted, key)
             if change is not None:
                 await self._change(change)
@@ -86,6 +120,9 @@ class MembershipChanges:
             info = self._member(request.name)
             status = self._raft.status()
             if info.member in status.conf_state.voters:
+                return info.member
+            if info.replaces:
+                await self._change(_allowed(completion_of(status, info), info.name))
                 return info.member
             check_caught_up(status, info)
             await self._change(change_of(MemberChangeKind.ADD_VOTER, info, key))
@@ -104,10 +141,58 @@ class MembershipChanges:
             if made_before(self._roster, key) is not None:
                 return
             member = self._member(request.name).member
-            await self._check_quorum_without(member)
+            namesakes = [each for each in self._roster.members if each.name == request.name]
+            for each in namesakes:
+                await self._check_quorum_without(each.member)
             if member == self._raft.status().member_id:
                 await self._hand_over()
-            await self._change(removal_of(member, key))
+            await self._change(removal_of([each.member for each in namesakes], key))
+
+    async def run_periodically(self) -> None:
+        """Complete replacements while this node leads, until the task is cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_MS / 1_000)
+            if not self._leadership.serves:
+                continue
+            try:
+                await self.complete_replacement()
+            except (CallRefused, OutcomeUnknown, ReplicationError) as error:
+                log.info("replacement of a member postponed", reason=str(error))
+
+    async def complete_replacement(self) -> None:
+        """Promote the learner that replaces a voter, and remove the voter, if that can be done now.
+
+        Raises:
+            CallRefused: a change of the members failed.
+            NotRaftLeader, OutcomeUnknown: the leadership was lost.
+        """
+        async with self._changing:
+            status = self._raft.status()
+            new = pending_replacement(status.conf_state.roster)
+            if new is None:
+                self._tell("")
+                return
+            decided = completion_of(status, new)
+            if isinstance(decided, ReplacementRefusal):
+                self._tell(decided.text)
+                return
+            await self._change(decided)
+            self._tell("")
+            log.warning("member replaced", name=new.name, old=new.replaces, new=new.member)
+
+    def _tell(self, problem: str) -> None:
+        """Log why a replacement waits, when the reason changes."""
+        kind = problem.partition(":")[0]
+        if problem and kind != self.replacement_problem.partition(":")[0]:
+            log.info("replacement of a member waits", reason=problem)
+        self.replacement_problem = problem
+
+    async def _replace(self, wanted: MemberInfo, replaced: MemberId) -> MemberId:
+        addition = _allowed(addition_of(self._raft.status(), wanted, replaced), wanted.name)
+        if addition.change is not None:
+            await self._change(addition.change)
+            log.warning("a new member replaces a lost one", name=wanted.name, new=addition.member)
+        return addition.member
 
     async def _hand_over(self) -> NoReturn:
         try:
@@ -166,8 +251,23 @@ def _key(
     return f"{verb} {request.name} {scope}{request.request_id}"
 
 
+def _allowed(decided: Allowed | ReplacementRefusal, name: str) -> Allowed:
+    """Return the decision about a replacement.
+
+    Raises:
+        CallRefused: the replacement was refused.
+    """
+    if not isinstance(decided, ReplacementRefusal):
+        return decided
+    reason = _REASONS[decided.fault]
+    retry_ms = RETRY_DELAY_MS if reason is error_pb2.Error.MEMBERS_CHANGING else 0
+    metadata = {"name": name, "fault": decided.fault.value}
+    raise CallRefused(reason, decided.text, metadata, retry_ms=retry_ms)
+
+
 def _named(roster: Roster, name: str) -> MemberInfo | None:
-    return next((info for info in roster.members if info.name == name), None)
+    """Return the member of a name; the new one, if a member is being replaced."""
+    return next((info for info in reversed(roster.members) if info.name == name), None)
 
 
 def member_info(request: pb.AddMemberRequest) -> MemberInfo:
@@ -188,7 +288,8 @@ def addition_to(roster: Roster, wanted: MemberInfo, key: str) -> tuple[MemberId,
     made = made_before(roster, key)
     if made is not None:
         return made, None
-    known = _named(roster, wanted.name)
+    same = (each for each in roster.members if _is_same(each, wanted))
+    known = next(same, None) or _named(roster, wanted.name)
     if known is None:
         if len(roster.members) >= MEMBERS_MAX:
             raise CallRefused(
@@ -205,9 +306,15 @@ def addition_to(roster: Roster, wanted: MemberInfo, key: str) -> tuple[MemberId,
             f"remove that member before you add a new one with this name",
             {"name": known.name, "member": str(known.member)},
         )
-    info = replace(wanted, member=known.member)
+    info = replace(wanted, member=known.member, replaces=known.replaces)
     change = None if info == known else change_of(MemberChangeKind.UPDATE, info, key)
     return known.member, change
+
+
+def _is_same(known: MemberInfo, wanted: MemberInfo) -> bool:
+    """Return whether a member has the name and the data directory of a node."""
+    is_named = known.name == wanted.name
+    return is_named and bool(known.directory_id) and known.directory_id == wanted.directory_id
 
 
 def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
@@ -231,6 +338,12 @@ def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
         violations.add("directory_id", "not the id of a data directory")
     if request.cluster_id not in ("", cluster_id):
         violations.add("cluster_id", f'the id of this cluster is "{cluster_id}"')
+    if request.replaces_member and not request.directory_id:
+        violations.add("directory_id", "needed with replaces_member")
+    if request.replaced_id < 0:
+        violations.add("replaced_id", "must not be negative")
+    if request.replaced_id and not request.replaces_member:
+        violations.add("replaced_id", "needs replaces_member")
     violations.check_request_id(request.request_id, request.client_id)
     violations.raise_if_any()
 
@@ -256,7 +369,7 @@ def check_caught_up(status: NodeStatus, info: MemberInfo) -> None:
     lag = status.last if progress is None else progress.lag_entries
     answers = progress is not None and progress.is_active
     follows = progress is not None and progress.state is ProgressState.REPLICATE
-    if not info.directory_id or not answers or not follows or lag > PROMOTION_LAG_ENTRIES_MAX:
+    if not info.directory_id or not answers or not follows or lag > LAG_ENTRIES_MAX:
         state = f"{lag} entries behind" if follows else "not following the log yet"
         state = state if answers else "not answering"
         state = state if info.directory_id else "not started: its node has not joined"

@@ -80,6 +80,7 @@ class ClusterHandlers:
 class Keepers:
     """The leader's periodic checks of all members: their wall clocks and their versions."""
 
+    membership: MembershipChanges
     clock: ClockKeeper
     version: VersionKeeper
 
@@ -105,7 +106,7 @@ class ClusterService:
         self._clock_keeper = keepers.clock
         self._version_keeper = keepers.version
         self._handlers = handlers
-        self._membership = MembershipChanges(config.cluster_id, raft, leadership)
+        self._membership = keepers.membership
 
     def methods(self) -> ServiceMethods:
         """Return the methods of ClusterService."""
@@ -216,6 +217,11 @@ class ClusterService:
             joined=_has_joined(status, member.member_id),
             wall_deviation_ms=self._clock_keeper.wall_deviations().get(MemberId(member.member_id)),
         )
+        info = find(status.conf_state.roster, MemberId(member.member_id))
+        if info is not None and info.replaces:
+            shown.replaces = info.replaces
+            if self._leadership.serves:
+                shown.replacement_problem = self._membership.replacement_problem
         spoken = self._version_keeper.versions.of(member.member_id)
         if spoken is not None:
             shown.lowest_cluster_version = spoken.lowest

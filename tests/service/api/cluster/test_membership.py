@@ -12,9 +12,9 @@ from taskraft_replication.core.types import (
     RaftRole,
     Term,
 )
+from taskraft_replication.node.replacement import LAG_ENTRIES_MAX
 from taskraft_replication.node.status import NodeStatus, PeerStatus
 from taskraft_service.api.cluster.membership import (
-    PROMOTION_LAG_ENTRIES_MAX,
     check_caught_up,
     refused_without_quorum,
 )
@@ -44,13 +44,13 @@ def refusal(seen, info=NEWCOMER):
     return None
 
 
-@pytest.mark.parametrize("lag", [0, PROMOTION_LAG_ENTRIES_MAX])
+@pytest.mark.parametrize("lag", [0, LAG_ENTRIES_MAX])
 def test_a_learner_that_has_caught_up_is_promoted(lag):
     assert refusal(status(n2=peer(lag))) is None
 
 
 def test_a_lagging_learner_is_not_promoted():
-    refused = refusal(status(n2=peer(PROMOTION_LAG_ENTRIES_MAX + 1)))
+    refused = refusal(status(n2=peer(LAG_ENTRIES_MAX + 1)))
     assert refused.reason == error_pb2.Error.NODE_BEHIND
     assert refused.metadata == {"name": "n2", "lag_entries": "101"}
     assert "101 entries behind" in refused.message

@@ -160,6 +160,10 @@ class Member(_message.Message):
     WALL_DEVIATION_MS_FIELD_NUMBER: _builtins.int
     LOWEST_CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
     HIGHEST_CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
+    REPLACES_FIELD_NUMBER: _builtins.int
+    REPLACEMENT_PROBLEM_FIELD_NUMBER: _builtins.int
+    REPAIRING_FIELD_NUMBER: _builtins.int
+    SCRUB_AGE_MS_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Id of the member, never reused."""
     name: _builtins.str
@@ -191,6 +195,19 @@ class Member(_message.Message):
     """
     highest_cluster_version: _builtins.int
     """Highest cluster version that the member speaks. 0: unknown."""
+    replaces: _builtins.int
+    """Id of the member that this member replaces once it has caught up. 0: none."""
+    replacement_problem: _builtins.str
+    """Why the replacement has not been completed yet. Empty: nothing, or the called node does not lead."""
+    repairing: _builtins.bool
+    """True: the member fetches the state of another member, because it has lost its own. Reported by the
+    leader only.
+    """
+    scrub_age_ms: _builtins.int
+    """Time since the end of the last complete pass of the scrubber of the member, in milliseconds.
+    Absent: unknown, or there was none. The leader knows all members that answer; another node knows
+    itself and the leader.
+    """
     def __init__(
         self,
         *,
@@ -206,13 +223,22 @@ class Member(_message.Message):
         wall_deviation_ms: _builtins.int | None = ...,
         lowest_cluster_version: _builtins.int = ...,
         highest_cluster_version: _builtins.int = ...,
+        replaces: _builtins.int = ...,
+        replacement_problem: _builtins.str = ...,
+        repairing: _builtins.bool = ...,
+        scrub_age_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_scrub_age_ms", b"_scrub_age_ms", "_wall_deviation_ms", b"_wall_deviation_ms", "scrub_age_ms", b"scrub_age_ms", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "active", b"active", "address", b"address", "highest_cluster_version", b"highest_cluster_version", "id", b"id", "joined", b"joined", "leader", b"leader", "lowest_cluster_version", b"lowest_cluster_version", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "suffrage", b"suffrage", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_scrub_age_ms", b"_scrub_age_ms", "_wall_deviation_ms", b"_wall_deviation_ms", "active", b"active", "address", b"address", "highest_cluster_version", b"highest_cluster_version", "id", b"id", "joined", b"joined", "leader", b"leader", "lowest_cluster_version", b"lowest_cluster_version", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "repairing", b"repairing", "replacement_problem", b"replacement_problem", "replaces", b"replaces", "scrub_age_ms", b"scrub_age_ms", "suffrage", b"suffrage", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__scrub_age_ms: _TypeAlias = _typing.Literal["scrub_age_ms"]  # noqa: Y015
+    _WhichOneofArgType__scrub_age_ms: _TypeAlias = _typing.Literal["_scrub_age_ms", b"_scrub_age_ms"]  # noqa: Y015
     _WhichOneofReturnType__wall_deviation_ms: _TypeAlias = _typing.Literal["wall_deviation_ms"]  # noqa: Y015
     _WhichOneofArgType__wall_deviation_ms: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scrub_age_ms) -> _WhichOneofReturnType__scrub_age_ms | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__wall_deviation_ms) -> _WhichOneofReturnType__wall_deviation_ms | None: ...
 
 Global___Member: _TypeAlias = Member  # noqa: Y015
@@ -397,6 +423,8 @@ class AddMemberRequest(_message.Message):
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
+    REPLACES_MEMBER_FIELD_NUMBER: _builtins.int
+    REPLACED_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the member: 1 to 128 ASCII letters, digits, "_", "-" and "."."""
     peer_address: _builtins.str
@@ -415,6 +443,14 @@ class AddMemberRequest(_message.Message):
     """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
     principal alone is the scope. At most 128 bytes.
     """
+    replaces_member: _builtins.bool
+    """Set by a node that has lost its log or its vote: it becomes a new member, which replaces the
+    member of this name. Needs directory_id.
+    """
+    replaced_id: _builtins.int
+    """Id of the member that is replaced. 0: the node does not know the id, because its identity is
+    lost too.
+    """
     def __init__(
         self,
         *,
@@ -425,10 +461,12 @@ class AddMemberRequest(_message.Message):
         directory_id: _builtins.str = ...,
         cluster_id: _builtins.str = ...,
         client_id: _builtins.str = ...,
+        replaces_member: _builtins.bool = ...,
+        replaced_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client_id", b"client_id", "cluster_id", b"cluster_id", "directory_id", b"directory_id", "name", b"name", "peer_address", b"peer_address", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client_id", b"client_id", "cluster_id", b"cluster_id", "directory_id", b"directory_id", "name", b"name", "peer_address", b"peer_address", "replaced_id", b"replaced_id", "replaces_member", b"replaces_member", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -38,7 +38,12 @@ class ClusterServiceStub:
     GetClusterState: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterStateRequest, _cluster_service_pb2.GetClusterStateResponse]
     """Returns the members of the cluster, the leader, and the progress of each member."""
     AddMember: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.AddMemberRequest, _cluster_service_pb2.AddMemberResponse]
-    """Adds a member as a learner. A node that joins the cluster calls this with its directory_id: it
+    """Adds a member as a learner. With replaces_member, the new member takes the place of a member of
+    the same name that has lost its data: the leader promotes the new member and removes the old one
+    in one change, once the new member has caught up. Refused with MEMBER_NOT_FOUND if there is no
+    such member, with MEMBER_EXISTS while the old member responds, with MEMBERS_CHANGING while another
+    member is replaced, and with MEMBER_NEEDED unless a majority of the voters has responded and
+    caught up. A node that joins the cluster calls this with its directory_id: it
     becomes the member that was added under its name before, or else a new member. Refused with
     MEMBER_EXISTS if the member of this name has another directory_id, and with LIMIT_REACHED
     beyond 15 members.
@@ -78,7 +83,12 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     GetClusterState: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterStateRequest, _cluster_service_pb2.GetClusterStateResponse]  # type: ignore[assignment]
     """Returns the members of the cluster, the leader, and the progress of each member."""
     AddMember: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.AddMemberRequest, _cluster_service_pb2.AddMemberResponse]  # type: ignore[assignment]
-    """Adds a member as a learner. A node that joins the cluster calls this with its directory_id: it
+    """Adds a member as a learner. With replaces_member, the new member takes the place of a member of
+    the same name that has lost its data: the leader promotes the new member and removes the old one
+    in one change, once the new member has caught up. Refused with MEMBER_NOT_FOUND if there is no
+    such member, with MEMBER_EXISTS while the old member responds, with MEMBERS_CHANGING while another
+    member is replaced, and with MEMBER_NEEDED unless a majority of the voters has responded and
+    caught up. A node that joins the cluster calls this with its directory_id: it
     becomes the member that was added under its name before, or else a new member. Refused with
     MEMBER_EXISTS if the member of this name has another directory_id, and with LIMIT_REACHED
     beyond 15 members.
@@ -133,7 +143,12 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.AddMemberRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.AddMemberResponse, _abc.Awaitable[_cluster_service_pb2.AddMemberResponse]]:
-        """Adds a member as a learner. A node that joins the cluster calls this with its directory_id: it
+        """Adds a member as a learner. With replaces_member, the new member takes the place of a member of
+        the same name that has lost its data: the leader promotes the new member and removes the old one
+        in one change, once the new member has caught up. Refused with MEMBER_NOT_FOUND if there is no
+        such member, with MEMBER_EXISTS while the old member responds, with MEMBERS_CHANGING while another
+        member is replaced, and with MEMBER_NEEDED unless a majority of the voters has responded and
+        caught up. A node that joins the cluster calls this with its directory_id: it
         becomes the member that was added under its name before, or else a new member. Refused with
         MEMBER_EXISTS if the member of this name has another directory_id, and with LIMIT_REACHED
         beyond 15 members.

@@ -492,6 +492,7 @@ class MemberInfo(_message.Message):
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     CLIENT_ADDRESS_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    REPLACES_FIELD_NUMBER: _builtins.int
     member: _builtins.int
     """Member id."""
     name: _builtins.str
@@ -502,6 +503,8 @@ class MemberInfo(_message.Message):
     """Address for clients."""
     directory_id: _builtins.str
     """Identity of the data directory; empty until the member has joined."""
+    replaces: _builtins.int
+    """Id of the voter that this learner replaces once it has caught up. 0: none."""
     def __init__(
         self,
         *,
@@ -510,10 +513,11 @@ class MemberInfo(_message.Message):
         peer_address: _builtins.str = ...,
         client_address: _builtins.str = ...,
         directory_id: _builtins.str = ...,
+        replaces: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "directory_id", b"directory_id", "member", b"member", "name", b"name", "peer_address", b"peer_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "directory_id", b"directory_id", "member", b"member", "name", b"name", "peer_address", b"peer_address", "replaces", b"replaces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
