@@ -273,6 +273,11 @@ class Node:
         return self._driver.membership.roster
 
     @property
+    def is_founding(self) -> bool:
+        """Return whether this member still waits for other founders of its group."""
+        return bool(self._bootstrap.founders)
+
+    @property
     def append_idle(self) -> bool:
         """Return whether the whole log is durable here, so that the next entry can be built.
 

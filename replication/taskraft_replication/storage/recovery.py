@@ -149,7 +149,11 @@ def _remove_leftovers(fs: FileSystem, directory: str, start: LogStart) -> list[s
     first = segment_name(start.generation, LogIndex(start.index + 1))
     kept: list[str] = []
     refuse: list[str] = []
-    for name in fs.names(directory):
+    try:
+        names = fs.names(directory)
+    except FileNotFoundError as error:
+        raise LogDamaged(f"{directory} is missing") from error
+    for name in names:
         (kept if name.endswith(SUFFIX) and name >= first else refuse).append(name)
     for name in refuse:
         fs.remove(f"{directory}/{name}")

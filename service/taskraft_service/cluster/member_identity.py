@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
@@ -19,6 +19,7 @@ from taskraft.v1 import cluster_service_pb2_grpc
 from taskraft_replication.errors import DirectoryForeign
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.storage.stored_member import StoredMember, stored_member
+from taskraft_service.cluster.lost_member import LostMember, LostMemberRecord
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.config.server_config import ServerConfig
 
@@ -32,10 +33,28 @@ RETRYABLE: Final = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
 )
 """Status codes after which a repeated request may succeed."""
+FINAL: Final = frozenset(
+    {
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+"""Status codes after which a node that has lost its data stops to ask."""
+NO_MAJORITY: Final = (
+    "a member is replaced while a majority of the voters runs without it; start the other nodes. If"
+    " they are lost for good, run `taskraft cluster recover --force-new` on the survivor, see"
+    " docs/disaster.md"
+)
 
 
 class JoinRefused(Exception):
     """The cluster refused this node or did not answer; the text says why, in one line."""
+
+
+class NameKnown(JoinRefused):
+    """The cluster has a member of the name of this node, with another data directory."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -80,17 +99,29 @@ class IdentitySettings(Protocol):
 
 
 async def resolve_member_identity(
-    config: ServerConfig, security: PeerSecurity | None = None
+    config: ServerConfig,
+    security: PeerSecurity | None = None,
+    show: Callable[[str], None] = lambda _: None,
 ) -> MemberIdentity:
     """Return the identity of this node: from its data, otherwise its settings or the cluster.
 
     The data directory must be locked. With certificates, a node asks at the peer port, where its
-    own certificate proves its name.
+    own certificate proves its name. ``show`` gets the text for the probes of a node that has lost
+    its data and waits for the cluster.
 
     Raises:
         JoinRefused: the cluster refused this node or did not answer.
         DirectoryForeign: the data belongs to a member of another name or cluster.
+        LogDamaged: small files of the member are damaged.
     """
+    record = LostMemberRecord(config.data_dir, GROUP_ID)
+    lost = await asyncio.to_thread(record.read)
+    if lost is not None and not await asyncio.to_thread(_is_in_place, record, lost, config):
+        member_id = await _ask_to_replace(config, lost, security, show)
+        if not await asyncio.to_thread(record.is_set_aside, lost):
+            await asyncio.to_thread(record.set_aside, lost)
+        member = replace(config.member, member_id=member_id)
+        return MemberIdentity(member, (), lost.directory_id)
     stored = await asyncio.to_thread(stored_member, config.data_dir, GROUP_ID)
     identity = known_identity(config, stored)
     if identity is not None:
@@ -132,6 +163,57 @@ def add_member_request(settings: IdentitySettings, identity: MemberIdentity) -> 
     )
 
 
+def _is_in_place(record: LostMemberRecord, lost: LostMember, config: ServerConfig) -> bool:
+    """Return whether the new member has an identity of its own in the data directory."""
+    if not record.is_set_aside(lost):
+        return False
+    return stored_member(config.data_dir, GROUP_ID).identity is not None
+
+
+def replacement_targets(config: ServerConfig, *, has_certificates: bool) -> Sequence[str]:
+    """Return the addresses of other members at which a node can ask to be replaced."""
+    others = [member for member in config.members if member.name != config.node_name]
+    known = [each.peer_address if has_certificates else each.client_address for each in others]
+    return list(dict.fromkeys([*config.join_addresses, *(known if config.peers else ())]))
+
+
+async def _ask_to_replace(
+    config: ServerConfig,
+    lost: LostMember,
+    security: PeerSecurity | None,
+    show: Callable[[str], None],
+) -> int:
+    """Ask the nodes of the cluster in turn until one accepts a new member; return its id.
+
+    Raises:
+        JoinRefused: the cluster has no such member, or refuses the node for good.
+    """
+    identity = MemberIdentity(config.member, (), lost.directory_id)
+    said = ""
+    for address in cycle(replacement_targets(config, has_certificates=security is not None)):
+        request = add_member_request(config, identity)
+        request.replaces_member, request.replaced_id = True, lost.member_id
+        try:
+            member_id = await send_add_member(address, request, security)
+        except grpc.aio.AioRpcError as error:
+            reason = f"{address}: {error.details()}"
+            if error.code() in FINAL:
+                raise JoinRefused(f"the lost member cannot be replaced: {reason}") from error
+            if error.code() in RETRYABLE:
+                reason += f"; {NO_MAJORITY}"
+            show(f"replacing member {lost.member_id or config.node_name}: {lost.reason}; {reason}")
+            if reason != said:
+                log.warning("waits to be replaced", lost=lost.reason, reason=reason)
+            said = reason
+        else:
+            log.warning(
+                "replaces a lost member", lost=lost.reason, old=lost.member_id, new=member_id
+            )
+            return member_id
+        await asyncio.sleep(ASK_PAUSE_SECONDS)
+    raise JoinRefused("neither peers nor join names another node")
+
+
 async def _ask(
     config: ServerConfig, request: pb.AddMemberRequest, security: PeerSecurity | None
 ) -> int:
@@ -142,6 +224,8 @@ async def _ask(
             member_id = await send_add_member(address, request, security)
         except grpc.aio.AioRpcError as error:
             reason = f"{address}: {error.details()}"
+            if error.code() is grpc.StatusCode.ALREADY_EXISTS:
+                raise NameKnown(f"cannot join the cluster: {reason}") from error
             if error.code() not in RETRYABLE or asyncio.get_running_loop().time() > until:
                 raise JoinRefused(f"cannot join the cluster: {reason}") from error
             log.info("join not answered; retrying", reason=reason)

@@ -86,6 +86,11 @@ class ServerConfig(SecuritySettings, StorageSettings):
     new one; `peers` is then not needed."""
     join_wait_ms: int = Field(default=60_000, ge=0, le=DAY_MS)
     """Time for which a joining node repeats its request while no member answers."""
+    replace_member: Literal["off", "damaged", "always"] = "damaged"
+    """When this node takes the place of its own member under a new member id, after its data was
+    lost. `damaged`: the data directory has data of this node, and the log or the vote is damaged or
+    missing. `always`: also if the data directory is empty, but the cluster knows the name of this
+    node. `off`: never; the node does not start. See [disaster.md](disaster.md)."""
 
     # -------------------------------------------------------------------- Tubes and sessions
 

@@ -15,7 +15,12 @@ from typing import Final, TextIO
 
 import structlog
 
-from taskraft_replication.errors import DirectoryRefused, ReplicationError, StorageFailed
+from taskraft_replication.errors import (
+    DirectoryRefused,
+    LogDamaged,
+    ReplicationError,
+    StorageFailed,
+)
 from taskraft_replication.node.node import Node
 from taskraft_service.access.principals import AccessFileInvalid
 from taskraft_service.api.server import PortTaken
@@ -28,6 +33,7 @@ from taskraft_service.process import parent_watch
 from taskraft_service.process.descriptors import raise_limit
 from taskraft_service.process.logs import one_line, set_up_logs
 from taskraft_service.process.loop_watch import LoopWatch, end_process
+from taskraft_service.process.member_replacement import begin_replacement, is_replaced_after
 from taskraft_service.process.memory import return_freed_memory, spare_the_collector
 from taskraft_service.process.native_output import captured_output
 from taskraft_service.process.node_server import NodeServer
@@ -159,7 +165,13 @@ async def _serve_once(
     Raises:
         DiskSilent: the process must exit without its threads.
     """
-    server = await _open(config, told, stderr, journal)
+    try:
+        server = await _open(config, told, stderr, journal)
+    except (JoinRefused, ReplicationError) as error:
+        if not is_replaced_after(config, error) or not journal.may_restart():
+            raise
+        await asyncio.to_thread(begin_replacement, config, str(error))
+        return None
     if server is None:
         return EXIT_OK
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
@@ -172,11 +184,16 @@ async def _serve_once(
     await asyncio.wait((told, server.node.failed), return_when=asyncio.FIRST_COMPLETED)
     watch.stop()
     if server.node.failed.done():
-        cause = server.node.failed.result().__cause__
+        reason = server.node.failed.result()
+        cause = reason.__cause__
+        is_lost = is_replaced_after(config, reason, is_founding=server.node.is_founding)
+        if is_lost and not told.done() and journal.may_restart():
+            await _end_lost(server, reason)
+            return None
         if _is_rebuilt_after(cause) and not told.done() and journal.may_restart():
             await _end_damaged(server, str(cause))
             return None
-        return await _end_broken(server, server.node.failed.result(), stderr)
+        return await _end_broken(server, reason, stderr)
     try:
         await server.stop()
     except StorageFailed as error:
@@ -202,6 +219,24 @@ async def _end_damaged(server: NodeServer, damage: str) -> None:
     except StorageFailed as error:
         raise DiskSilent(EXIT_BROKEN) from error
     await server.set_state_aside(damage)
+
+
+async def _end_lost(server: NodeServer, reason: ReplicationError) -> None:
+    """Stop a node whose log or vote is lost, and record the loss; the next opening replaces it.
+
+    A log that a read has found damaged is read again by the next opening, which decides.
+
+    Raises:
+        DiskSilent: the disk does not answer.
+    """
+    log.error("the node has lost its data and starts again to be replaced", reason=str(reason))
+    try:
+        await server.stop()
+    except StorageFailed as error:
+        raise DiskSilent(EXIT_BROKEN) from error
+    await asyncio.to_thread(server.machine.abandon)
+    if not isinstance(reason, LogDamaged):
+        await asyncio.to_thread(begin_replacement, server.config, str(reason))
 
 
 async def _end_broken(server: NodeServer, reason: ReplicationError, stderr: TextIO) -> int:

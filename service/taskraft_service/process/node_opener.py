@@ -26,7 +26,7 @@ from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.repair_journal import RepairJournal, RepairKind
 from taskraft_service.process.startup import STATE_DIRECTORY, open_machine, raft_config
-from taskraft_service.storage.directory import StateMissing, set_state_aside
+from taskraft_service.storage.directory import StateMissing, set_aside
 from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
@@ -34,7 +34,7 @@ log: Final = structlog.get_logger(__name__)
 
 def replace_state(config: ServerConfig, reason: str) -> None:
     """Set a damaged state aside, so that the next opening of the node builds a new state."""
-    aside = set_state_aside(config.data_dir / STATE_DIRECTORY)
+    aside = set_aside(config.data_dir / STATE_DIRECTORY)
     log.error(
         "the state is damaged and is rebuilt",
         reason=" ".join(reason.split()),

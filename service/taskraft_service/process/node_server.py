@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import structlog
 
 from taskraft_replication.background import Background
+from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import ReplicationError, StorageFailed
 from taskraft_replication.node.node import Node
 from taskraft_replication.peers.transport import GrpcTransport
@@ -22,7 +23,12 @@ from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_service.access.security import NodeSecurity
 from taskraft_service.api.server import listen
 from taskraft_service.cluster.address_announcer import AddressAnnouncer
-from taskraft_service.cluster.member_identity import MemberIdentity, resolve_member_identity
+from taskraft_service.cluster.lost_member import LostMemberRecord
+from taskraft_service.cluster.member_identity import (
+    GROUP_ID,
+    MemberIdentity,
+    resolve_member_identity,
+)
 from taskraft_service.config.addresses import host_of, port_of
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.node_phases import NodePhase
@@ -30,6 +36,7 @@ from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.descriptors import current_shares
 from taskraft_service.process.driver_listener import DriverListener
+from taskraft_service.process.member_replacement import ReplacementWatch
 from taskraft_service.process.node_opener import NodeOpener, replace_state
 from taskraft_service.process.probes import ProbeServer
 from taskraft_service.process.readiness import (
@@ -99,7 +106,7 @@ class NodeServer:
         self._background = Background()
         self.client_port = self.http_port = 0
         self._grpc = client_server(self.components)
-        readiness = Readiness(self.components)
+        self._readiness = readiness = Readiness(self.components)
         self._pages = probe_pages(self.components, readiness)
         self._probes = ProbeServer(OPENING_PAGES)
         node.observe(DriverListener(self.components, readiness.report_health))
@@ -126,7 +133,9 @@ class NodeServer:
             undo.push_async_callback(probes.stop)
             await probes.start(host_of(config.http_listen), port_of(config.http_listen))
             failpoints = config.armed_failpoints()
-            identity = await resolve_member_identity(config, security.peer)
+            identity = await resolve_member_identity(
+                config, security.peer, lambda doing: probes.show(repairing_pages(doing))
+            )
             opener = NodeOpener(config, identity, failpoints, security.peer, journal)
             machine = await _in_thread(opener.open_machine, QueueMachine.abandon)
             undo.callback(machine.abandon)
@@ -146,6 +155,7 @@ class NodeServer:
             )
             server = cls(config, identity, node, machine, transport, directory, security)
             server.components.registry.register(journal)
+            server.watch_replacement(journal)
             server.use_probes(probes)
             undo.pop_all()
         return server
@@ -154,6 +164,18 @@ class NodeServer:
         """Answer on the HTTP port that was opened before the data directory."""
         self._probes, self.http_port = probes, probes.port
         probes.pages = self._pages
+
+    def watch_replacement(self, journal: RepairJournal) -> None:
+        """Watch the replacement of a lost member by this node, if there is one."""
+        watch = ReplacementWatch(
+            LostMemberRecord(self.config.data_dir, GROUP_ID),
+            lambda: self.node.membership,
+            MemberId(self.identity.member.member_id),
+            journal,
+            self.components.leadership.wait_for_change,
+        )
+        self._readiness.repairs = lambda: watch.problem
+        self._background.start(watch.run())
 
     async def start(self) -> None:
         """Start serving.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from prometheus_client import ProcessCollector
@@ -50,6 +50,8 @@ class Readiness:
         self._background = Background()
         self._replay_until = components.node.status().commit
         """Index of the last entry that was known to be committed when this process started."""
+        self.repairs: Callable[[], str] = str
+        """Returns what this node repairs, which makes it unready; empty: nothing."""
         components.phases.listen(lambda _phase: self.report_health())
 
     @property
@@ -58,7 +60,7 @@ class Readiness:
         components = self._components
         if components.endpoint.draining or components.phases.phase is NodePhase.INIT:
             return False
-        if components.node.is_disk_stalled:
+        if components.node.is_disk_stalled or self.repairs():
             return False
         status = components.node.status()
         is_near = status.commit - status.applied <= LAG_ENTRIES_MAX
@@ -86,6 +88,8 @@ class Readiness:
         text = self._with_disk(self._components.phases.phase.name)
         for damage in self._components.scrubber.progress.damage:
             text += f"; {damage}"
+        if self.repairs():
+            text += f"; {self.repairs()}"
         problem = self._components.clock_keeper.problem
         return probe_answer(f"{text}; {problem}" if problem else text, ok=self.is_ready)
 

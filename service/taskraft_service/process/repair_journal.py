@@ -21,6 +21,7 @@ class RepairKind(Enum):
     """What a repair has replaced; the value is the label of the metric."""
 
     STATE = "state"
+    MEMBER = "member"
 
 
 class RepairJournal(Collector):
@@ -39,6 +40,10 @@ class RepairJournal(Collector):
     def running(self, kind: RepairKind) -> Iterator[None]:
         """Count a repair when the block ends without an error."""
         yield
+        self._done[kind] += 1
+
+    def note(self, kind: RepairKind) -> None:
+        """Count a finished repair."""
         self._done[kind] += 1
 
     def may_restart(self) -> bool:

@@ -31,11 +31,11 @@ class StateMissing(Exception):
     """The current database, or the file that names it, is missing or unreadable."""
 
 
-def set_state_aside(path: Path) -> Path | None:
-    """Move a damaged state beside its place, for diagnosis; return its new place.
+def set_aside(path: Path) -> Path | None:
+    """Move a damaged directory beside its place, for diagnosis; return its new place.
 
-    Only the last damaged state is kept. It is deleted instead, and None is returned, if the disk
-    has too little space for it and for a new state.
+    Only the last damaged directory is kept. It is deleted instead, and None is returned, if the
+    disk has too little space for it and for its successor.
     """
     aside = path.with_name(path.name + ASIDE_SUFFIX)
     shutil.rmtree(aside, ignore_errors=True)

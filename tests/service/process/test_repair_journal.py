@@ -25,4 +25,7 @@ def test_only_finished_repairs_are_counted():
     with suppress(ZeroDivisionError), journal.running(RepairKind.STATE):
         _ = 1 / 0
     (family,) = journal.collect()
-    assert {sample.labels["part"]: sample.value for sample in family.samples} == {"state": 1}
+    assert {sample.labels["part"]: sample.value for sample in family.samples} == {
+        "state": 1,
+        "member": 0,
+    }
