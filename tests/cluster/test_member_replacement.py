@@ -3,7 +3,7 @@
 import os
 import shutil
 import urllib.request
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 
 import grpc
 import pytest
@@ -69,6 +69,7 @@ def await_replacement(cluster, node, old):
 
 
 def id_of(cluster, node):
+    cluster.wait_until(lambda: members_of(cluster), "a leader", REPLACED_MS_MAX)
     return max(member.id for member in members_of(cluster) if member.name == node.name)
 
 
@@ -121,6 +122,8 @@ def ready_page(node):
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
+    except URLError:
+        return 0, ""  # the port is not open yet
 
 
 def test_a_node_waits_for_a_majority_and_continues_after_a_kill(cluster):

@@ -117,6 +117,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/node/test_node.py",
         "tests/replication/node/test_membership.py",
         "tests/replication/node/test_status.py",
+        "tests/replication/node/test_replacement.py",
         "tests/replication/node/test_hung_disk.py",
     ),
     "clock": (

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from taskraft_replication.errors import DirectoryUnwritable
+from taskraft_replication.errors import DirectoryUnwritable, LogDamaged
 from taskraft_replication.storage.filesystem import DiskFileSystem, FileSystem
 from taskraft_replication.storage.metadata import Identity, Metadata
 
@@ -50,5 +50,7 @@ def member_in(fs: FileSystem, group_id: int, fresh: str) -> StoredMember:
     metadata = Metadata(fs, f"raft-{group_id}")
     directory_id = metadata.directory_id(fresh)
     if not metadata.is_initialized():
+        if metadata.has_lived():
+            raise LogDamaged(f"{metadata.directory} holds a log, but its identity is missing")
         return StoredMember(directory_id, None, has_joined=False)
     return StoredMember(directory_id, metadata.identity(), metadata.has_joined())

@@ -16,12 +16,19 @@ import structlog
 
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import cluster_service_pb2_grpc
-from taskraft_replication.errors import DirectoryForeign
+from taskraft_replication.errors import DirectoryForeign, LogDamaged, ReplicationError
 from taskraft_replication.peers.security import PeerSecurity
+from taskraft_replication.storage.checked_file import read_checked
+from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.stored_member import StoredMember, stored_member
-from taskraft_service.cluster.lost_member import LostMember, LostMemberRecord
+from taskraft_service.cluster.lost_member import (
+    STATE_DIRECTORY,
+    LostMember,
+    LostMemberRecord,
+)
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.storage.directory import POINTER
 
 log: Final = structlog.get_logger(__name__)
 
@@ -123,6 +130,8 @@ async def resolve_member_identity(
         member = replace(config.member, member_id=member_id)
         return MemberIdentity(member, (), lost.directory_id)
     stored = await asyncio.to_thread(stored_member, config.data_dir, GROUP_ID)
+    if stored.identity is None and not config.join:
+        await asyncio.to_thread(_check_no_other_state, config)
     identity = known_identity(config, stored)
     if identity is not None:
         return identity
@@ -161,6 +170,21 @@ def add_member_request(settings: IdentitySettings, identity: MemberIdentity) -> 
         cluster_id=settings.cluster_id,
         request_id=str(uuid.uuid4()),
     )
+
+
+def _check_no_other_state(config: ServerConfig) -> None:
+    """Check that a founder without a log has no state of a later member of its name.
+
+    Raises:
+        LogDamaged: the state belongs to another member id, so the log of that member is missing.
+    """
+    try:
+        found = read_checked(DiskFileSystem(config.data_dir / STATE_DIRECTORY), POINTER)
+    except ReplicationError:
+        return  # no state, or a damaged one, which is repaired later
+    is_own = found.get("member_id") == config.member.member_id
+    if found.get("cluster_id") == config.cluster_id and not is_own:
+        raise LogDamaged(f"the state belongs to member {found.get('member_id')}, without a log")
 
 
 def _is_in_place(record: LostMemberRecord, lost: LostMember, config: ServerConfig) -> bool:

@@ -17,6 +17,8 @@ from taskraft.cli.options import (
 from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from taskraft.v1.cluster_service_pb2 import Member
 
 
@@ -84,10 +86,23 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
     click.echo(
         f"cluster version {state.cluster_version}" + (f", {planned} is planned" if planned else "")
     )
+    for line in _replacements(state.members):
+        click.echo(line)
     for blocker in state.upgrade_blockers:
         click.echo(f"cluster version not raised: {blocker}")
     if state.clock_problem:
         click.echo(f"clock problem of {state.node}: {state.clock_problem}")
+
+
+def _replacements(members: Iterable[Member]) -> Iterator[str]:
+    """Return one line for each member that is being replaced."""
+    for member in members:
+        if member.replaces:
+            problem = member.replacement_problem
+            yield (
+                f"{member.name}: member {member.id} replaces member {member.replaces}, which has"
+                f" lost its data" + (f"; waits: {problem}" if problem else "")
+            )
 
 
 def _versions(member: Member) -> str:

@@ -162,8 +162,6 @@ class Member(_message.Message):
     HIGHEST_CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
     REPLACES_FIELD_NUMBER: _builtins.int
     REPLACEMENT_PROBLEM_FIELD_NUMBER: _builtins.int
-    REPAIRING_FIELD_NUMBER: _builtins.int
-    SCRUB_AGE_MS_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Id of the member, never reused."""
     name: _builtins.str
@@ -199,15 +197,6 @@ class Member(_message.Message):
     """Id of the member that this member replaces once it has caught up. 0: none."""
     replacement_problem: _builtins.str
     """Why the replacement has not been completed yet. Empty: nothing, or the called node does not lead."""
-    repairing: _builtins.bool
-    """True: the member fetches the state of another member, because it has lost its own. Reported by the
-    leader only.
-    """
-    scrub_age_ms: _builtins.int
-    """Time since the end of the last complete pass of the scrubber of the member, in milliseconds.
-    Absent: unknown, or there was none. The leader knows all members that answer; another node knows
-    itself and the leader.
-    """
     def __init__(
         self,
         *,
@@ -225,20 +214,13 @@ class Member(_message.Message):
         highest_cluster_version: _builtins.int = ...,
         replaces: _builtins.int = ...,
         replacement_problem: _builtins.str = ...,
-        repairing: _builtins.bool = ...,
-        scrub_age_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_scrub_age_ms", b"_scrub_age_ms", "_wall_deviation_ms", b"_wall_deviation_ms", "scrub_age_ms", b"scrub_age_ms", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_scrub_age_ms", b"_scrub_age_ms", "_wall_deviation_ms", b"_wall_deviation_ms", "active", b"active", "address", b"address", "highest_cluster_version", b"highest_cluster_version", "id", b"id", "joined", b"joined", "leader", b"leader", "lowest_cluster_version", b"lowest_cluster_version", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "repairing", b"repairing", "replacement_problem", b"replacement_problem", "replaces", b"replaces", "scrub_age_ms", b"scrub_age_ms", "suffrage", b"suffrage", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "active", b"active", "address", b"address", "highest_cluster_version", b"highest_cluster_version", "id", b"id", "joined", b"joined", "leader", b"leader", "lowest_cluster_version", b"lowest_cluster_version", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "replacement_problem", b"replacement_problem", "replaces", b"replaces", "suffrage", b"suffrage", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__scrub_age_ms: _TypeAlias = _typing.Literal["scrub_age_ms"]  # noqa: Y015
-    _WhichOneofArgType__scrub_age_ms: _TypeAlias = _typing.Literal["_scrub_age_ms", b"_scrub_age_ms"]  # noqa: Y015
     _WhichOneofReturnType__wall_deviation_ms: _TypeAlias = _typing.Literal["wall_deviation_ms"]  # noqa: Y015
     _WhichOneofArgType__wall_deviation_ms: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__scrub_age_ms) -> _WhichOneofReturnType__scrub_age_ms | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__wall_deviation_ms) -> _WhichOneofReturnType__wall_deviation_ms | None: ...
 
 Global___Member: _TypeAlias = Member  # noqa: Y015
