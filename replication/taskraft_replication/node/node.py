@@ -175,7 +175,8 @@ class Node:
         await asyncio.to_thread(self._worker.stop)
         if not self.failed.done():
             await asyncio.to_thread(self._storage.close, self._driver.hard_state)
-        elif isinstance(self.failed.result(), MemberRemoved):
+        elif isinstance(self.failed.result(), MemberRemoved) and not self.is_founding:
+            # A founder has no data yet: its data directory may get another member later.
             await asyncio.to_thread(self._storage.save_removed)
         _release(self._directory)
         self._directory = None

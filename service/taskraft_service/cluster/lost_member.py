@@ -71,10 +71,15 @@ class LostMemberRecord:
             number_of(found, "member_id"), text_of(found, "directory_id"), text_of(found, "reason")
         )
 
-    def begin(self, reason: str) -> None:
-        """Record durably that the data is lost; each call chooses another new data directory."""
+    def begin(self, reason: str, *, is_founding: bool = False) -> None:
+        """Record durably that the data is lost; each call chooses another new data directory.
+
+        The id in the directory of a founder is that of the settings. The member of this name may
+        have another id by now, so the cluster finds the member by its name.
+        """
         try:
-            member_id = int(Metadata(self._fs, self._directory).identity().member_id)
+            identity = Metadata(self._fs, self._directory).identity()
+            member_id = 0 if is_founding else int(identity.member_id)
         except ReplicationError:
             member_id = 0  # the identity is damaged too; the cluster finds the member by its name
         write_checked(

@@ -236,7 +236,10 @@ async def _end_lost(server: NodeServer, reason: ReplicationError) -> None:
         raise DiskSilent(EXIT_BROKEN) from error
     await asyncio.to_thread(server.machine.abandon)
     if not isinstance(reason, LogDamaged):
-        await asyncio.to_thread(begin_replacement, server.config, str(reason))
+        is_founding = server.node.is_founding
+        await asyncio.to_thread(
+            begin_replacement, server.config, str(reason), is_founding=is_founding
+        )
 
 
 async def _end_broken(server: NodeServer, reason: ReplicationError, stderr: TextIO) -> int:

@@ -44,15 +44,17 @@ def is_replaced_after(config: ServerConfig, error: Exception, *, is_founding: bo
     return has_data or config.replace_member == "always"
 
 
-def begin_replacement(config: ServerConfig, reason: str) -> None:
+def begin_replacement(config: ServerConfig, reason: str, *, is_founding: bool = False) -> None:
     """Record that the data of this node is lost; the next opening asks for a new member; blocks.
+
+    ``is_founding``: the node waited for the other founders, so it had no data.
 
     Raises:
         DirectoryRefused: another process has locked the data directory.
     """
     directory = DataDirectory(config.data_dir)
     try:
-        LostMemberRecord(config.data_dir, GROUP_ID).begin(reason)
+        LostMemberRecord(config.data_dir, GROUP_ID).begin(reason, is_founding=is_founding)
     finally:
         directory.release()
     log.error("the data of this member is lost; the node becomes a new member", reason=reason)
