@@ -151,6 +151,7 @@ RULES = {
     "PromoteMemberRequest.name": NOTHING,
     "RemoveMemberRequest.name": NOTHING,
     "TransferLeadershipRequest.name": NOTHING,
+    "AddMemberRequest.replaced_id": NOTHING,
     "FeedCursor.feed_id": NOTHING,
     "ReadChangesRequest.feed_id": NOTHING,
     # The server sets these fields.
