@@ -90,7 +90,8 @@ class GroupStorage:
             DirectoryForeign: the data belongs to another cluster, group or member.
             MemberRemoved: this member was removed from the group.
             LogDamaged: durable data is missing or unreadable.
-            StateLost: the state machine is behind the first entry of the log.
+            StateLost: the state machine is behind the first entry of the log, or behind the oldest
+                known membership.
             FormatUnknown: another version wrote the data.
         """
         is_lost, applied = applied is None, applied or LogIndex(0)
@@ -129,6 +130,13 @@ class GroupStorage:
         stored_change = memberships.last_index
         commit = max(hard_state.commit, recovered.commit, applied, start.index, stored_change)
         shown = memberships.last_index if is_lost else LogIndex(max(applied, start.index))
+        if shown < memberships.first_index:
+            # The log reaches back far enough, but older memberships were forgotten when a later
+            # state was durable.
+            raise StateLost(
+                f"{metadata.directory}/membership: the oldest membership is that of entry "
+                f"{memberships.first_index}, but the state is at entry {applied}"
+            )
         initial = (
             HardState(hard_state.term, hard_state.vote, LogIndex(min(commit, last))),
             memberships.at(shown),

@@ -36,6 +36,11 @@ class MembershipHistory:
         return len(self._memberships)
 
     @property
+    def first_index(self) -> LogIndex:
+        """Index of the oldest membership that is kept."""
+        return self._memberships[0][0]
+
+    @property
     def last_index(self) -> LogIndex:
         """Index of the latest membership."""
         return self._memberships[-1][0]
@@ -77,9 +82,10 @@ class MembershipHistory:
             durable = min(durable, self.floor)
         earlier = [each for each in self._memberships if each[0] < index]
         again = [each for each in self._memberships if each[0] >= index]
-        assert not again or again[0] == (index, conf_state), "a committed membership never changes"
+        is_known = bool(again) and again[0][0] == index
+        assert not is_known or again[0][1] == conf_state, "a committed membership never changes"
         oldest = max(0, bisect_right(earlier, durable, key=lambda each: each[0]) - 1)
-        self._memberships = [*earlier[oldest:], (index, conf_state), *again[1:]]
+        self._memberships = [*earlier[oldest:], (index, conf_state), *again[is_known:]]
         return self.all()
 
     def restart(self, index: LogIndex, conf_state: ConfState) -> Memberships:

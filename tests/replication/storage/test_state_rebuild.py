@@ -134,3 +134,14 @@ def test_a_second_repair_with_an_older_state_keeps_later_memberships(log):
     storage = log.open(applied=320)
     assert storage.memberships.at(LogIndex(330)) == CONF
     assert storage.memberships.at(LogIndex(340)) == later
+
+
+def test_a_state_before_the_oldest_known_membership_is_lost_although_the_log_is_whole(tmp_path):
+    """Memberships before the durable state are forgotten; an older state cannot replay the log."""
+    log = Log(tmp_path)
+    log.append_each(2, 50)
+    log.storage.save_memberships([(LogIndex(30), CONF)])
+    with pytest.raises(StateLost, match=r"oldest membership is that of entry 30, .* at entry 20"):
+        log.open(applied=20)
+    install(log, meta(40))
+    assert log.open(applied=40).view.last_index() == 50
