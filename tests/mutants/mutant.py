@@ -53,6 +53,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/storage/test_recent.py",
         "tests/replication/storage/test_stored_log.py",
         "tests/replication/storage/test_removed_member.py",
+        "tests/replication/storage/test_membership_history.py",
         "tests/replication/storage/test_failpoints.py",
         "tests/replication/storage/test_filesystem.py",
         "tests/replication/storage/test_snapshot_inbox.py",

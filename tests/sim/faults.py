@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from taskraft_replication.core.types import MemberId, RaftRole
 from tests.sim.disk import SEGMENTS
+from tests.sim.machine import NOTHING, Durable
 from tests.sim.planned_crashes import PlannedCrashes
 from tests.sim.storage_thread import SYNC_US
 
@@ -36,6 +37,8 @@ class Faults:
         al., Swarm Testing, ISSTA 2012).
         """
         self._world = world
+        self._states: dict[MemberId, Durable] = {}
+        """Older states of members."""
         self.planned_crashes = PlannedCrashes(world, rng)
         kinds = [
             each for each in self._WEIGHTS if rng.random() < _SHARES.get(each.__name__, KINDS_SHARE)
@@ -269,6 +272,20 @@ class Faults:
             self.end_life(member, "bit flip", power=False, rng=rng)
             member.disk.flip_bit(rng.choice(("", ".log")))
 
+    def lose_state(self, rng: Random) -> None:
+        """Replace the state of a member by an older one or by nothing; its log and vote are whole.
+
+        A majority of the others keeps its data, so that the member can be repaired.
+        """
+        member = self._some(rng)
+        if member is None or not self._world.can_lose(member):
+            return
+        before = self._states.get(member.id, NOTHING)
+        self._states[member.id] = member.machine.durable
+        self.end_life(member, "lost state", power=rng.random() < 0.5, rng=rng)
+        member.machine.lose(before if rng.random() < 0.5 else NOTHING)
+        member.has_lost_state = True
+
     def fail_read(self, rng: Random) -> None:
         """Let a read of a running member fail; the member must stop, and can start again."""
         member = self._some(rng)
@@ -362,6 +379,7 @@ class Faults:
         fill_disk: 1,
         crash_in_storage: 4,
         flip_bit: 1,
+        lose_state: 3,
         wipe: 1,
         change_clock_rate: 2,
         jump_clock: 2,

@@ -143,6 +143,10 @@ class QueueMachine:
         self.digest = chain.digest()
         return Applied(entry.index, self.digest, now_ms, results)
 
+    def lose(self, state: Durable) -> None:
+        """Let the next process find an older state, or none."""
+        self._durable = state
+
     def collect(self) -> None:
         self._store.write(self.queue.collect_writes())
         self._written = (self.applied_index, self.digest)

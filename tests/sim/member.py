@@ -13,7 +13,6 @@ from taskraft_replication.core.config import RaftConfig
 from taskraft_replication.core.errors import Compacted, EntryUnavailable
 from taskraft_replication.core.types import (
     ConfState,
-    Entry,
     HardState,
     LogIndex,
     MemberId,
@@ -26,24 +25,30 @@ from taskraft_replication.core.types import (
 )
 from taskraft_replication.driver.driver import RaftDriver, build_driver
 from taskraft_replication.effects import StorageWork
-from taskraft_replication.errors import MemberRemoved, SnapshotBroken, SnapshotUnusable
+from taskraft_replication.errors import (
+    MemberRemoved,
+    SnapshotBroken,
+    SnapshotUnusable,
+    StateLost,
+)
 from taskraft_replication.machine import SnapshotReader
 from taskraft_replication.peers.codec import has_heartbeat
 from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
 from taskraft_replication.storage.metadata import Identity
 from taskraft_replication.storage.stored_log import StoredLog
 from taskraft_service.leader.clock_keeper import CHECK_MS
+from tests.sim.checked_machine import CheckedMachine
 from tests.sim.clocks import SimClocks
 from tests.sim.disk import SimDisk
 from tests.sim.invariants import Invariants
 from tests.sim.link import Links
-from tests.sim.machine import Applied, Durable, QueueMachine
 from tests.sim.network import Activity, ActivityKind, Content, Frame
 from tests.sim.pieces import Piece, pieces_of
 from tests.sim.planned_crashes import Moment
 from tests.sim.probe import MOMENTS_MAX, PROBE_SHARE, REFUSALS, Probe
 from tests.sim.run_profile import RunProfile
 from tests.sim.schedule import Event, Schedule
+from tests.sim.state_repair import repair
 from tests.sim.storage_thread import StorageThread
 from tests.sim.violation import demand
 from tests.sim.workload import Workload
@@ -69,28 +74,10 @@ class World(Protocol):
     ) -> None: ...
     def count(self, name: str) -> None: ...
     def wrong_clocks(self) -> list[MemberId]: ...
+    def peers_of(self, member: Member) -> list[Member]: ...
     def on_rare_event(self, member: Member, moment: Moment) -> None: ...
     def ended(self, member: Member, why: str) -> None: ...
     def crashed(self, member: Member) -> None: ...
-
-
-class CheckedMachine(QueueMachine):
-    """A state machine that reports each applied entry to the invariants."""
-
-    member: Member
-
-    def apply(self, entries: Sequence[Entry]) -> Sequence[Applied]:
-        results = super().apply(entries)
-        self.member.clocks.clock.cluster.applied(self.queue.now_ms)
-        check = self.member.world.invariants.applied
-        for entry, applied in zip(entries, results, strict=True):
-            check(self.member, entry, applied, self._contents.get(entry.data))
-        return results
-
-    def adopted(self, state: Durable) -> None:
-        super().adopted(state)
-        self.member.world.invariants.installed(self.member, self.applied_index, self.digest)
-        self.member.world.on_rare_event(self.member, Moment.INSTALLATION)
 
 
 class Member:
@@ -108,6 +95,8 @@ class Member:
         self.has_lived = False
         self.is_damaged = False
         """Whether the member's data is lost; then the member never starts again."""
+        self.has_lost_state = False
+        """Whether a fault has replaced its state by an older one or by nothing."""
         self.is_paused = False
         self.rate = 1.0
         """Rate of its clock; 1.0 is real time."""
@@ -130,7 +119,7 @@ class Member:
         self.links: Links
         self._transfers: list[Callable[[bool], None]] = []
         """Callbacks that wait for the end of a snapshot transfer."""
-        self._synced: tuple[LogIndex, Term] | None = None
+        self.synced_last: tuple[LogIndex, Term] | None = None
         """The last entry that was synced before the last restart."""
         self._hard_state = (-1, HardState())
         self._storage: GroupStorage
@@ -153,8 +142,11 @@ class Member:
         try:
             self._storage = GroupStorage.open(self.disk, config, self.machine.applied_index)
         except MemberRemoved:
-            self.is_damaged = True
-            self.world.count("removed member stays away")
+            self.stay_away()
+            return
+        except StateLost:
+            demand(self.has_lost_state, f"member {self.id} has a state before the start of its log")
+            repair(self, config)
             return
         except REFUSALS as error:
             demand(
@@ -164,7 +156,7 @@ class Member:
             self.is_damaged = True
             self.world.ended(self, f"damaged: {error}")
             return
-        synced = self._synced
+        synced = self.synced_last
         self.view = self._storage.view
         self.incarnation = self._storage.incarnation
         self.heard.clear()
@@ -183,6 +175,14 @@ class Member:
         self.later(self._rng.randrange(CHECK_US), "clocks", self._check_clocks)
         self.world.on_rare_event(self, Moment.START)
 
+    def stay_away(self) -> None:
+        self.is_damaged = True
+        self.world.count("removed member stays away")
+
+    def start_again(self) -> None:
+        if not self.is_running and not self.is_damaged:
+            self.start()
+
     def stop(self, *, power: bool) -> None:
         self.is_running = False
         for event in self._events:
@@ -191,9 +191,9 @@ class Member:
         self._pump = None
         self._pumps_at_once = False
         self.links = Links(self, self._rng, ConfState(), 0)
-        self._synced = None
+        self.synced_last = None
         if self.storage_thread.is_whole:
-            self._synced = (self.view.last_index(), self.view.term(self.view.last_index()))
+            self.synced_last = (self.view.last_index(), self.view.term(self.view.last_index()))
         transfers, self._transfers = self._transfers, []
         for done in transfers:
             done(False)

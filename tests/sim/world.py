@@ -174,10 +174,14 @@ class World:
     def has_majority(self, configuration: ConfState, but: Member | None = None) -> bool:
         """Return whether a majority of ``configuration`` has its data, also without member ``but``.
 
-        A member with a damaged log counts as lost, even before the member detects the damage.
+        A member with a damaged log counts as lost, even before the member detects the damage. So
+        does a member without its state, which waits for the state of another member.
         """
         whole = {
-            each.id: not each.is_damaged and each.id not in self.flipped and each is not but
+            each.id: not each.is_damaged
+            and not each.has_lost_state
+            and each.id not in self.flipped
+            and each is not but
             for each in self.members.values()
         }
         return joint_vote(configuration, whole) is VoteResult.WON
@@ -380,6 +384,19 @@ class World:
     def wrong_clocks(self) -> list[MemberId]:
         """Return the members whose wall clocks are wrong."""
         return [each.id for each in self.members.values() if each.clocks.wrong_by_ms]
+
+    def peers_of(self, member: Member) -> list[Member]:
+        """Return the running members that a member reaches, in random order."""
+        cut = self.network.cut
+        peers = [
+            each
+            for each in self.running
+            if each is not member
+            and not each.is_paused
+            and (each.id, member.id) not in cut
+            and (member.id, each.id) not in cut
+        ]
+        return self.rng.sample(peers, len(peers))
 
     def send(self, to: MemberId, frame: Content, sender: Member) -> None:
         self.network.send((sender.id, to), frame, sender.incarnation)

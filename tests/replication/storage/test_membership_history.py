@@ -56,3 +56,13 @@ def test_a_group_is_at_its_beginning_until_its_membership_changes(history):
 def test_a_snapshot_replaces_all_memberships(history):
     history.add(LogIndex(5), alone(1), DURABLE)
     assert history.restart(LogIndex(9), FOUNDERS) == history.all() == [(9, FOUNDERS)]
+
+
+def test_entries_that_are_applied_again_fill_the_gap_that_a_repair_has_left():
+    """The member had forgotten the membership of entry 20, then got the state of entry 10."""
+    history = MembershipHistory([(LogIndex(10), alone(1)), (LogIndex(30), alone(3))])
+    assert history.add(LogIndex(20), alone(2), LogIndex(10)) == [
+        (10, alone(1)),
+        (20, alone(2)),
+        (30, alone(3)),
+    ]
