@@ -310,7 +310,15 @@ def test_a_schedule_is_made_paused_listed_and_removed(client, tube):
     assert made.next.minute == 30
     assert client.schedules.update(replace(made, paused=True)).next is None
     (again,) = [each for each in client.schedules.list() if each.name == name]
-    assert replace(again, paused=False, next_ms=made.next_ms) == made
+    assert again.etag != made.etag
+    assert replace(again, paused=False, next_ms=made.next_ms, etag=made.etag) == made
+    with pytest.raises(errors.ScheduleChanged):
+        client.schedules.update(made, if_unchanged=True)
+    assert client.schedules.get(name) == again
+    changed = client.schedules.change(name, cron="0 3 * * *", jitter=0)
+    assert (changed.cron, changed.jitter_ms, changed.paused) == ("0 3 * * *", 0, True)
+    with pytest.raises(ValueError, match="at least one part"):
+        client.schedules.change(name)
     assert [each.name for each in client.schedules.list() if each.paused] == [name]
     client.schedules.delete(name)
     with pytest.raises(errors.ScheduleNotFound):

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=examples("taskraft conformance -- ./my-client", "taskraft conformance --list"),
-    context_settings={"ignore_unknown_options": True},
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 @click.option("--case", "cases", multiple=True, help="Run only this case; repeatable.")

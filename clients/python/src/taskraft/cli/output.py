@@ -27,7 +27,16 @@ PIPE_COLUMNS = 10_000
 STRING_FIELDS: Final = frozenset(
     (
         # Ids of tasks, lease tokens and revisions.
-        *("id", "ids", "task_id", "task_ids", "last_task_id", "after_id", "continue_after_id"),
+        *(
+            "id",
+            "ids",
+            "task_id",
+            "replaced_id",
+            "task_ids",
+            "last_task_id",
+            "after_id",
+            "continue_after_id",
+        ),
         *("token", "tokens", "cancel_tokens", "revision"),
         # Sequence numbers of events, and positions in the log.
         *("seq", "from_seq", "to_seq", "low_seq", "high_seq", "next_seq"),
