@@ -32,7 +32,10 @@ class ClusterVersion(IntEnum):
 
 
 class StateVersion(IntEnum):
-    """Versions of the records in the database; the first byte of the meta record."""
+    """Versions of the records in the database.
+
+    The first byte of the meta record is the version of all records.
+    """
 
     V18 = 18
     """Release 0.1.0: the meta record begins with format and cluster version."""

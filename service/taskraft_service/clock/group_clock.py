@@ -59,7 +59,10 @@ class Group(Protocol):
         """Return the term of the last leader whose Startup is applied; 0: unknown."""
 
     def has_quorum(self, members: Collection[MemberId]) -> bool:
-        """Return whether members include a majority of the voters, in both halves if joint."""
+        """Return whether members include a majority of the voters.
+
+        During a joint change, the members must include a majority of the old and of the new voters.
+        """
 
 
 class GroupClock:

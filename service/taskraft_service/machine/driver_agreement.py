@@ -30,7 +30,10 @@ class VoterGroup(Protocol):
         """Return the term in which this member leads; 0 if it does not lead."""
 
     def has_quorum(self, members: Collection[MemberId]) -> bool:
-        """Return whether members include a majority of the voters, in both halves if joint."""
+        """Return whether members include a majority of the voters.
+
+        During a joint change, the members must include a majority of the old and of the new voters.
+        """
 
 
 class AppliedState(Protocol):

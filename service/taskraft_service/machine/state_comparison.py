@@ -95,7 +95,10 @@ class ComparedGroup(Protocol):
         """Return the voters."""
 
     def has_quorum(self, members: Collection[MemberId]) -> bool:
-        """Return whether members include a majority of the voters, in both halves if joint."""
+        """Return whether members include a majority of the voters.
+
+        During a joint change, the members must include a majority of the old and of the new voters.
+        """
 
 
 class StateComparison:

@@ -164,8 +164,8 @@ class StateDirectory:
     def _remove_others(self) -> None:
         """Delete databases that a switch or a crash has left.
 
-        After a kill, the pointer on disk may be older than the pointer in the page cache. Sync it
-        before the database that the older pointer names is deleted.
+        After a kill, the pointer on disk may be older than the pointer in the page cache. The older
+        pointer names a database that is deleted here, so the newer pointer is synced first.
         """
         sync_directory(self._path)
         for place in self._path.iterdir():

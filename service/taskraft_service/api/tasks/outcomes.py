@@ -260,7 +260,7 @@ def select_with_failed(
 ) -> list[TaskView | Refusal]:
     """Return the selected tasks of a tube in order, including the records of failed tasks.
 
-    A task that is neither in the tube nor recorded as failed is a refusal.
+    The list has a refusal for each task that is neither in the tube nor recorded as failed.
     """
     found = queue.select_tasks(tube, selector)
     if not any(isinstance(one, Refusal) for one in found):

@@ -110,7 +110,7 @@ class TubeLimits:
         return free if bucket is None else min(free, bucket.left(now_ms))
 
     def due(self) -> OrderKey | None:
-        """Return the timer for the time at which the limits allow more takes, or None."""
+        """Return the key of a timer that fires when the limits allow more takes; None: no wait."""
         instants = (
             None if self.bucket is None else self.bucket.due_ms(),
             self.subqueue_rates.due_ms(),

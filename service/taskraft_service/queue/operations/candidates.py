@@ -25,7 +25,7 @@ LANE_END: Final[OrderKey] = (0, (1 << 63) - 1, (1 << 64) - 2)
 
 
 class OfTypes:
-    """The ready tasks of some types; operations take time in proportion to the type count."""
+    """The ready tasks of some types; the cost of each operation grows with the number of types."""
 
     __slots__ = ("_orders",)
 

@@ -102,7 +102,7 @@ def join_dependents(
     """Register a new task as a dependent; return its open dependencies, or None.
 
     Args:
-        state: has the tasks.
+        state: the state of the queue, with the tasks that the new task depends on.
         task: the new task.
         new: the task as it was put, with resolved dependencies.
         restarting: finished tasks that the same put restarts.

@@ -194,7 +194,11 @@ def _move(state: QueueState, task: QueueTask, target: QueueTube, command: Move) 
 
 
 def _predict(prediction: ReadyPrediction, command: Move) -> None:
-    """Add both tubes; dead letters that return signal their tubes when they arrive."""
+    """Add the source tube and the target tube.
+
+    Without a target, dead letters return to the tubes of their origin. The prediction does not know
+    these tubes; the move itself reports each tube that gets a ready task.
+    """
     target = (command.move_to,) if command.move_to else ()
     tubes = (*tubes_of_end(prediction.state, command.tube), *target)
     prediction.add(tubes, at_most(command.selector))
