@@ -130,13 +130,7 @@ class GroupStorage:
         stored_change = memberships.last_index
         commit = max(hard_state.commit, recovered.commit, applied, start.index, stored_change)
         shown = memberships.last_index if is_lost else LogIndex(max(applied, start.index))
-        if shown < memberships.first_index:
-            # The log reaches back far enough, but older memberships were forgotten when a later
-            # state was durable.
-            raise StateLost(
-                f"{metadata.directory}/membership: the oldest membership is that of entry "
-                f"{memberships.first_index}, but the state is at entry {applied}"
-            )
+        _check_known_membership(memberships, shown, f"{metadata.directory}/membership")
         initial = (
             HardState(hard_state.term, hard_state.vote, LogIndex(min(commit, last))),
             memberships.at(shown),
@@ -267,6 +261,22 @@ class GroupStorage:
         """Show the log and the membership of an installed snapshot."""
         self.memberships.restart(meta.index, meta.conf_state)
         self.view.publish_reset(meta.index, meta.term)
+
+
+def _check_known_membership(memberships: MembershipHistory, index: LogIndex, path: str) -> None:
+    """Check that the membership at a state is known.
+
+    Memberships before the durable state are forgotten. An older state therefore cannot apply the
+    log again, although the log reaches back far enough.
+
+    Raises:
+        StateLost: the oldest known membership is later than ``index``.
+    """
+    if index < memberships.first_index:
+        raise StateLost(
+            f"{path}: the oldest membership is that of entry {memberships.first_index}, but the "
+            f"state is at entry {index}"
+        )
 
 
 def _found(fs: FileSystem, metadata: Metadata, config: StorageConfig) -> None:

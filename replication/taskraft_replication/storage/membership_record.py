@@ -72,7 +72,8 @@ def _decode_info(content: JsonValue) -> MemberInfo:
         peer_address=text_of(content, "peer_address"),
         client_address=text_of(content, "client_address"),
         directory_id=text_of(content, "directory_id"),
-        replaces=MemberId(number_of(content, "replaces")),
+        # Data that was written before members could be replaced lacks the field.
+        replaces=MemberId(number_of(content, "replaces") if "replaces" in content else 0),
     )
 
 

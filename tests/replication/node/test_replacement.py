@@ -19,6 +19,7 @@ from taskraft_replication.core.types import (
 from taskraft_replication.membership.roster import find, roster_of, was_removed, with_roster
 from taskraft_replication.node.replacement import (
     LAG_ENTRIES_MAX,
+    Addition,
     ReplacementFault,
     addition_of,
     completion_of,
@@ -113,10 +114,9 @@ def test_a_node_whose_identity_is_lost_too_is_found_by_its_name():
 
 
 def test_a_repeated_request_gets_the_same_member():
-    added = addition_of(replacing(), WANTED, LOST)
-    assert (added.member, added.change) == (NEW, None)
+    assert addition_of(replacing(), WANTED, LOST) == Addition(NEW, None)
     promoted = status((1, 2, 4), (1, 2), infos=(replace(WANTED, member=NEW),))
-    assert addition_of(promoted, WANTED, LOST).member == NEW
+    assert addition_of(promoted, WANTED, LOST) == Addition(NEW, None)
 
 
 @pytest.mark.parametrize("replaced", [9, 2], ids=["unknown", "of another name"])

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
@@ -10,6 +10,7 @@ from taskraft_service.queue.operations.schedules import (
     CreateSchedule,
     DeleteSchedule,
     RunSchedule,
+    ScheduleResult,
     UpdateSchedule,
 )
 from taskraft_service.queue.operations.tubes import CreateTube
@@ -75,10 +76,12 @@ def test_an_etag_names_the_definition_and_not_the_progress():
     node.do(300, RunSchedule("s", 1, [ScheduledTime(300, b"")], 300, 301))
     assert node.queue.schedule("s").options.etag == etag
     (changed,) = node.do(301, UpdateSchedule("s", replace(PLAN, body=b"y"), 900, etag))
+    assert isinstance(changed, ScheduleResult)
     assert changed.schedule.options.etag != etag
     before = node.queue.schedule("s")
     for command in (UpdateSchedule("s", PLAN, 900, etag), DeleteSchedule("s", etag)):
         (refused,) = node.do(302, command)
+        assert isinstance(refused, Refusal)
         assert refused.reason is Reason.SCHEDULE_CHANGED
         assert refused.metadata["etag"] == before.options.etag
         assert node.queue.schedule("s") == before

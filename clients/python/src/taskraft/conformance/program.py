@@ -127,9 +127,10 @@ class ClientProgram:
             RuleBroken: the command succeeded.
         """
         found = self.ask(call, **arguments)
-        if not isinstance(found.get("error"), dict):
+        error: object = found.get("error")
+        if not isinstance(error, dict):
             raise RuleBroken(f"{call!r} succeeded, but the server refused the call: {found}")
-        return found["error"]  # type: ignore[no-any-return]
+        return error
 
     def end(self) -> None:
         """Close the standard input, and wait until the program has ended with status 0.
