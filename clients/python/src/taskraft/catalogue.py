@@ -116,7 +116,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             errors.MemberExists,
             "The cluster already has a member with this name, and that member has another data "
             "directory.",
-            "Remove the existing member first, or choose another name.",
+            "Remove the existing member first, or choose another name. A node that has lost its "
+            "data retries by itself until its old member no longer counts as active.",
         ),
         ErrorReason(
             errors.GroupExists,
