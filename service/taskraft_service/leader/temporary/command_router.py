@@ -105,12 +105,14 @@ class CommandRouter:
             outcome = self._temporary.submit(temporary)
             if not _is_empty(outcome):
                 return _done(outcome)
-            return _after(self._log.submit(logged, deadline), partial(_behind, outcome))
+            return _after(self._log.submit(logged, deadline), partial(_second_result, outcome))
         proposed = self._log.submit(logged, deadline)
         return _after(
             proposed,
             lambda found: (
-                _behind(found, self._temporary.submit(temporary)) if _is_empty(found) else found
+                _second_result(found, self._temporary.submit(temporary))
+                if _is_empty(found)
+                else found
             ),
         )
 
@@ -186,8 +188,11 @@ def _is_empty(outcome: AppliedCommand) -> bool:
     return isinstance(outcome.result, TakeResult) and not outcome.result.tasks
 
 
-def _behind(nothing: AppliedCommand, outcome: AppliedCommand) -> AppliedCommand:
-    """Return the result of the second side of a take, after the first side had nothing."""
+def _second_result(nothing: AppliedCommand, outcome: AppliedCommand) -> AppliedCommand:
+    """Return the second result of a take that found nothing on the first side.
+
+    A side is the log or the temporary queue. The result is marked as cut short if either is.
+    """
     first, second = nothing.result, outcome.result
     if isinstance(first, TakeResult) and isinstance(second, TakeResult) and first.cut_short:
         return replace(outcome, result=TakeResult(second.tasks, cut_short=True))

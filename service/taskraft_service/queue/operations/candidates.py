@@ -30,7 +30,7 @@ class OfTypes:
     __slots__ = ("_orders",)
 
     def __init__(self, orders: Sequence[OrderedIndex]) -> None:
-        """Use the orders of the types."""
+        """``orders``: for each type, the order of its ready tasks."""
         self._orders = orders
 
     def least(self) -> OrderKey | None:

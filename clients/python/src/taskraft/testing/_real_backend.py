@@ -230,13 +230,13 @@ class RealBackend:
         yield
 
     def cut(self) -> NoReturn:
-        """Refuse."""
+        """Raise an error: a real cluster cannot be cut off by the kit."""
         raise not_in_real("cutting the network")
 
     def restore(self) -> None:
         """Do nothing, because nothing was cut."""
 
     def lose_answers(self, *, is_lossy: bool) -> None:
-        """Refuse to lose answers."""
+        """Raise an error if ``is_lossy``: the kit cannot drop the answers of real nodes."""
         if is_lossy:
             raise not_in_real("losing answers")
