@@ -47,7 +47,7 @@ class Node(feed_service_pb2_grpc.FeedServiceServicer):
 
     Attributes:
         applied: by partition, the end that this node has applied, if it lags.
-        dies_after: number of chunks after which the node refuses every call, as unreachable.
+        dies_after: number of chunks after which the node is dead: all calls end as UNAVAILABLE.
         drops_event: leave out the last event of each chunk, but count it.
         ends_early: end a range one chunk too early.
         has_cursors: whether CommitCursor is implemented.
@@ -76,7 +76,7 @@ class Node(feed_service_pb2_grpc.FeedServiceServicer):
     def DescribeFeed(  # noqa: N802 - gRPC's name
         self, request: pb.DescribeFeedRequest, context: grpc.ServicerContext
     ) -> pb.DescribeFeedResponse:
-        self._admit_to_living(context)
+        self._check_alive(context)
         self.describes += 1
         high = self.applied or self.feed.high
         return pb.DescribeFeedResponse(
@@ -104,7 +104,7 @@ class Node(feed_service_pb2_grpc.FeedServiceServicer):
         if self.ends_early:
             end -= 1
         while position < end:
-            self._admit_to_living(context)
+            self._check_alive(context)
             self.chunks += 1
             self.on_chunk()
             next_seq = min(position + self.events_per_chunk, end)
@@ -127,20 +127,24 @@ class Node(feed_service_pb2_grpc.FeedServiceServicer):
     def CommitCursor(  # noqa: N802 - gRPC's name
         self, request: pb.CommitCursorRequest, context: grpc.ServicerContext
     ) -> pb.CommitCursorResponse:
-        self._admit_to_living(context)
+        self._check_alive(context)
         if not self.has_cursors:
             refuse(context, grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED")
         assert request.client_id == request.consumer, "the scope of the request_id"
         self.feed.cursors.append((request.consumer, dict(request.cursor.next_seq)))
         return pb.CommitCursorResponse(revision=1_000)
 
-    def _admit_to_living(self, context: grpc.ServicerContext) -> None:
-        """Refuse the call if the node is dead.
+    @property
+    def is_dead(self) -> bool:
+        return self.dies_after is not None and self.chunks >= self.dies_after
 
-        The server goes on: several handlers that stop their own server while they end their
-        calls have crashed and hung the process in gRPC's native code.
+    def _check_alive(self, context: grpc.ServicerContext) -> None:
+        """End the call as UNAVAILABLE if the node is dead.
+
+        The gRPC server of a dead node keeps running. Earlier, each handler stopped the server of
+        its own node, and the process could hang when several handlers did so together.
         """
-        if self.dies_after is not None and self.chunks >= self.dies_after:
+        if self.is_dead:
             context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
 
     def _admit(self, request: pb.ReadChangesRequest, context: grpc.ServicerContext) -> None:

@@ -104,6 +104,7 @@ def test_progress_resets_the_number_of_failures(cluster, open_nodes):
         node.dies_after = 1
     cluster.nodes[2].dies_after = None
     assert covered(RangeReader(open_nodes(retries_max=1), "feed-1").read(WHOLE)) == numbers(WHOLE)
+    assert [node.is_dead for node in cluster.nodes] == [True, True, False]
 
 
 def test_a_node_that_omits_an_event_is_detected(cluster, open_nodes):

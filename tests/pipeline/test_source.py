@@ -90,6 +90,7 @@ def test_a_batch_is_read_to_its_end_though_a_node_dies_and_another_is_behind(
     # The lagging node must not answer the linearizable description, so the first node answers it.
     frame = batch_of(spark, cluster, columns="feed_partition,seq", targetEventsPerTask="700")
     assert keys(frame.collect()) == keys_of(events)
+    assert cluster.nodes[0].is_dead
 
 
 def test_a_range_is_given_by_offsets(spark, cluster, events):

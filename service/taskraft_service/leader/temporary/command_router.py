@@ -105,12 +105,12 @@ class CommandRouter:
             outcome = self._temporary.submit(temporary)
             if not _is_empty(outcome):
                 return _done(outcome)
-            return _after(self._log.submit(logged, deadline), partial(_second_result, outcome))
+            return _after(self._log.submit(logged, deadline), partial(_marked_cut_short, outcome))
         proposed = self._log.submit(logged, deadline)
         return _after(
             proposed,
             lambda found: (
-                _second_result(found, self._temporary.submit(temporary))
+                _marked_cut_short(found, self._temporary.submit(temporary))
                 if _is_empty(found)
                 else found
             ),
@@ -188,15 +188,15 @@ def _is_empty(outcome: AppliedCommand) -> bool:
     return isinstance(outcome.result, TakeResult) and not outcome.result.tasks
 
 
-def _second_result(nothing: AppliedCommand, outcome: AppliedCommand) -> AppliedCommand:
-    """Return the second result of a take that found nothing on the first side.
+def _marked_cut_short(empty: AppliedCommand, later: AppliedCommand) -> AppliedCommand:
+    """Return the outcome of the later take, cut short if one of the two takes was cut short.
 
-    A side is the log or the temporary queue. The result is marked as cut short if either is.
+    ``empty`` is the outcome of the take from the first queue, which found no task.
     """
-    first, second = nothing.result, outcome.result
+    first, second = empty.result, later.result
     if isinstance(first, TakeResult) and isinstance(second, TakeResult) and first.cut_short:
-        return replace(outcome, result=TakeResult(second.tasks, cut_short=True))
-    return outcome
+        return replace(later, result=TakeResult(second.tasks, cut_short=True))
+    return later
 
 
 def _done(outcome: AppliedCommand) -> Submitted:

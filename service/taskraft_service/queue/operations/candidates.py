@@ -30,7 +30,7 @@ class OfTypes:
     __slots__ = ("_orders",)
 
     def __init__(self, orders: Sequence[OrderedIndex]) -> None:
-        """``orders``: for each type, the order of its ready tasks."""
+        """``orders``: the order of the ready tasks of each type."""
         self._orders = orders
 
     def least(self) -> OrderKey | None:

@@ -90,7 +90,7 @@ class DependentsIndex:
         task.extras = replace(task.extras, dependents=0)
 
     def oldest(self) -> TaskEnding:
-        """Return the ending that was created first among those still to be processed."""
+        """Return the oldest ending that is not processed yet."""
         assert self.has_endings
         ending = self._fresh.get(self.first)
         if ending is None:

@@ -230,13 +230,13 @@ class RealBackend:
         yield
 
     def cut(self) -> NoReturn:
-        """Raise an error: a real cluster cannot be cut off by the kit."""
+        """Raise an error, because the test kit cannot cut the network of a real cluster."""
         raise not_in_real("cutting the network")
 
     def restore(self) -> None:
         """Do nothing, because nothing was cut."""
 
     def lose_answers(self, *, is_lossy: bool) -> None:
-        """Raise an error if ``is_lossy``: the kit cannot drop the answers of real nodes."""
+        """Raise an error if ``is_lossy``, because the kit cannot drop answers of real nodes."""
         if is_lossy:
             raise not_in_real("losing answers")
