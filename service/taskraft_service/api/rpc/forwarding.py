@@ -51,6 +51,10 @@ _NOT_PROPOSED: Final = frozenset(
     )
 )
 """Reasons that prove that the node did not propose the call, so another node may be tried."""
+_LEADER_GONE: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+"""Codes of a call that the leader ended without an answer. A gRPC server that stops ends the calls
+which arrive during its shutdown with CANCELLED. A call that this node cancels itself raises
+``asyncio.CancelledError`` instead."""
 _COMMIT_UNKNOWN: Final = reason_name(error_pb2.Error.COMMIT_UNKNOWN)
 
 
@@ -172,7 +176,7 @@ class Forwarder:
             return True
         if reason not in ("", _COMMIT_UNKNOWN):
             return False
-        if not reason and error.code() is not grpc.StatusCode.UNAVAILABLE:
+        if not reason and error.code() not in _LEADER_GONE:
             return False
         # The leader lost its leadership, or was lost itself, before the outcome was known.
         if is_idempotent():
@@ -226,9 +230,7 @@ class Forwarder:
             if withdrawn:
                 raise withdrawn[0]
         except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE and not reason_in(
-                error.trailing_metadata()
-            ):
+            if error.code() in _LEADER_GONE and not reason_in(error.trailing_metadata()):
                 raise LeaderLost(leader) from error
             raise LeaderAnsweredError(error) from error
         finally:

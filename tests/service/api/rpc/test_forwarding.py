@@ -95,9 +95,10 @@ async def test_a_node_that_becomes_the_leader_executes_the_call(bench):
         await calling
 
 
-async def test_an_unknown_outcome_is_reported(bench):
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
+async def test_an_unknown_outcome_is_reported(bench, code):
     bench.leads(LEADER)
-    bench.upstream.answers = [grpc.StatusCode.UNAVAILABLE]
+    bench.upstream.answers = [code]
     with pytest.raises(CallRefused) as caught:
         await bench.call(repeatable=False)
     assert caught.value.reason == error_pb2.Error.COMMIT_UNKNOWN
@@ -122,6 +123,7 @@ async def test_only_an_idempotent_call_is_repeated_if_its_leader_does_not_know_t
     ("answer", "is_lost"),
     [
         (grpc.StatusCode.UNAVAILABLE, True),
+        (grpc.StatusCode.CANCELLED, True),
         (CallRefused(error_pb2.Error.COMMIT_UNKNOWN, "leadership was lost"), True),
         (CallRefused(error_pb2.Error.NOT_LEADER, "not I"), False),
     ],

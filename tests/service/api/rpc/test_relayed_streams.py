@@ -103,8 +103,9 @@ async def test_an_error_of_the_leader_ends_a_relayed_stream(bench):
     assert upstream.cancelled
 
 
-async def test_a_relayed_stream_ends_when_the_leader_becomes_unreachable(bench):
-    upstream = LeaderStream(error=rpc_error(grpc.StatusCode.UNAVAILABLE))
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
+async def test_a_relayed_stream_ends_when_the_leader_becomes_unreachable(bench, code):
+    upstream = LeaderStream(error=rpc_error(code))
     with pytest.raises(LeaderLost) as caught:
         await relaying(bench, upstream).relay(METHOD, b"a", ClientStream(), ANONYMOUS)
     assert caught.value.leader == LEADER
