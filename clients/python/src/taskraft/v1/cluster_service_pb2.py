@@ -22,70 +22,83 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from taskraft.v1 import error_pb2 as taskraft_dot_v1_dot_error__pb2
 from taskraft.v1 import task_pb2 as taskraft_dot_v1_dot_task__pb2
 from taskraft.v1 import tube_service_pb2 as taskraft_dot_v1_dot_tube__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!taskraft/v1/cluster_service.proto\x12\x0btaskraft.v1\x1a\x16taskraft/v1/task.proto\x1a\x1etaskraft/v1/tube_service.proto\"\x16\n\x14GetServerInfoRequest\"\xd4\x01\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12>\n\x06limits\x18\x03 \x03(\x0b\x32..taskraft.v1.GetServerInfoResponse.LimitsEntry\x12\x10\n\x08\x66\x65\x61tures\x18\x04 \x03(\t\x12\x1b\n\x13service_config_json\x18\x05 \x01(\t\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x18\n\x16GetClusterStateRequest\"\xa2\x03\n\x06Member\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12.\n\x08suffrage\x18\x04 \x01(\x0e\x32\x1c.taskraft.v1.Member.Suffrage\x12\x0e\n\x06leader\x18\x05 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x06 \x01(\x03\x12\x0e\n\x06\x61\x63tive\x18\x07 \x01(\x08\x12\x14\n\x0cpeer_address\x18\x08 \x01(\t\x12\x0e\n\x06joined\x18\t \x01(\x08\x12\x1e\n\x11wall_deviation_ms\x18\n \x01(\x03H\x00\x88\x01\x01\x12\x1e\n\x16lowest_cluster_version\x18\x0b \x01(\x05\x12\x1f\n\x17highest_cluster_version\x18\x0c \x01(\x05\x12\x10\n\x08replaces\x18\r \x01(\x03\x12\x1b\n\x13replacement_problem\x18\x0e \x01(\t\"<\n\x08Suffrage\x12\x18\n\x14SUFFRAGE_UNSPECIFIED\x10\x00\x12\t\n\x05VOTER\x10\x01\x12\x0b\n\x07LEARNER\x10\x02\x42\x14\n\x12_wall_deviation_ms\"\x90\x02\n\tNodeState\x12+\n\x05phase\x18\x01 \x01(\x0e\x32\x1c.taskraft.v1.NodeState.Phase\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x03\x12\x15\n\rapplied_index\x18\x04 \x01(\x03\x12\x13\n\x0b\x66irst_index\x18\x05 \x01(\x03\x12\x12\n\nlast_index\x18\x06 \x01(\x03\x12\x15\n\rdurable_index\x18\x07 \x01(\x03\"[\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x08\n\x04INIT\x10\x01\x12\x0b\n\x07STARTUP\x10\x02\x12\x0b\n\x07RUNNING\x10\x03\x12\n\n\x06\x45NDING\x10\x04\x12\x0b\n\x07WAITING\x10\x05\"\xe2\x02\n\x17GetClusterStateResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0b\x32\x16.taskraft.v1.NodeState\x12\x0e\n\x06leader\x18\x04 \x01(\t\x12\x16\n\x0eleader_address\x18\x05 \x01(\t\x12$\n\x07members\x18\x06 \x03(\x0b\x32\x13.taskraft.v1.Member\x12\x0e\n\x06now_ms\x18\x07 \x01(\x03\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x16\n\x0ewall_offset_ms\x18\t \x01(\x03\x12\x15\n\rclock_problem\x18\n \x01(\t\x12\x0c\n\x04\x63\x65ll\x18\x0b \x01(\x05\x12\x17\n\x0f\x63luster_version\x18\x0c \x01(\x05\x12\x1f\n\x17planned_cluster_version\x18\r \x01(\x05\x12\x18\n\x10upgrade_blockers\x18\x0e \x03(\t\"\xc6\x01\n\x10\x41\x64\x64MemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cpeer_address\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\x05 \x01(\t\x12\x12\n\ncluster_id\x18\x06 \x01(\t\x12\x11\n\tclient_id\x18\x07 \x01(\t\x12\x17\n\x0freplaces_member\x18\x08 \x01(\x08\x12\x13\n\x0breplaced_id\x18\t \x01(\x03\"8\n\x11\x41\x64\x64MemberResponse\x12#\n\x06member\x18\x01 \x01(\x0b\x32\x13.taskraft.v1.Member\"K\n\x14PromoteMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"<\n\x15PromoteMemberResponse\x12#\n\x06member\x18\x01 \x01(\x0b\x32\x13.taskraft.v1.Member\"J\n\x13RemoveMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"\x16\n\x14RemoveMemberResponse\"P\n\x19TransferLeadershipRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\",\n\x1aTransferLeadershipResponse\x12\x0e\n\x06leader\x18\x01 \x01(\t\"\x85\x04\n\x0f\x43lusterSettings\x12\x1e\n\x11\x66\x61ilover_grace_ms\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1e\n\x11\x61uto_create_tubes\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x35\n\x10\x61uto_create_kind\x18\x03 \x01(\x0e\x32\x16.taskraft.v1.Tube.KindH\x02\x88\x01\x01\x12\x1e\n\x11\x66\x65\x65\x64_retention_ms\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x1b\n\x0e\x66\x65\x65\x64_bytes_max\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12 \n\x13\x61uto_create_profile\x18\x06 \x01(\tH\x05\x88\x01\x01\x12\x1b\n\x0esession_ttr_ms\x18\x07 \x01(\x03H\x06\x88\x01\x01\x12\x1c\n\x0fupgrade_hold_ms\x18\x08 \x01(\x03H\x07\x88\x01\x01\x12 \n\x13\x63luster_version_max\x18\t \x01(\x05H\x08\x88\x01\x01\x42\x14\n\x12_failover_grace_msB\x14\n\x12_auto_create_tubesB\x13\n\x11_auto_create_kindB\x14\n\x12_feed_retention_msB\x11\n\x0f_feed_bytes_maxB\x16\n\x14_auto_create_profileB\x11\n\x0f_session_ttr_msB\x12\n\x10_upgrade_hold_msB\x16\n\x14_cluster_version_max\"i\n\x10\x43onfigureRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12.\n\x08settings\x18\x02 \x01(\x0b\x32\x1c.taskraft.v1.ClusterSettings\x12\x11\n\tclient_id\x18\x03 \x01(\t\"U\n\x11\x43onfigureResponse\x12.\n\x08settings\x18\x01 \x01(\x0b\x32\x1c.taskraft.v1.ClusterSettings\x12\x10\n\x08revision\x18\x02 \x01(\x03\">\n\x15UpgradeClusterRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\"1\n\x16UpgradeClusterResponse\x12\x17\n\x0f\x63luster_version\x18\x01 \x01(\x05\"i\n\x13SaveSnapshotRequest\x12-\n\x0b\x63onsistency\x18\x01 \x01(\x0b\x32\x18.taskraft.v1.Consistency\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"\xa1\x01\n\x0eSnapshotHeader\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\x03\x12\x0c\n\x04term\x18\x05 \x01(\x03\x12\x13\n\x0btaken_at_ms\x18\x06 \x01(\x03\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x15\n\rcontent_bytes\x18\x08 \x01(\x03\"l\n\x14SaveSnapshotResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.taskraft.v1.SnapshotHeader\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\x12\x16\n\x0e\x63ontent_crc32c\x18\x03 \x01(\x07\x32\xa4\x06\n\x0e\x43lusterService\x12V\n\rGetServerInfo\x12!.taskraft.v1.GetServerInfoRequest\x1a\".taskraft.v1.GetServerInfoResponse\x12\\\n\x0fGetClusterState\x12#.taskraft.v1.GetClusterStateRequest\x1a$.taskraft.v1.GetClusterStateResponse\x12J\n\tAddMember\x12\x1d.taskraft.v1.AddMemberRequest\x1a\x1e.taskraft.v1.AddMemberResponse\x12V\n\rPromoteMember\x12!.taskraft.v1.PromoteMemberRequest\x1a\".taskraft.v1.PromoteMemberResponse\x12S\n\x0cRemoveMember\x12 .taskraft.v1.RemoveMemberRequest\x1a!.taskraft.v1.RemoveMemberResponse\x12\x65\n\x12TransferLeadership\x12&.taskraft.v1.TransferLeadershipRequest\x1a\'.taskraft.v1.TransferLeadershipResponse\x12J\n\tConfigure\x12\x1d.taskraft.v1.ConfigureRequest\x1a\x1e.taskraft.v1.ConfigureResponse\x12Y\n\x0eUpgradeCluster\x12\".taskraft.v1.UpgradeClusterRequest\x1a#.taskraft.v1.UpgradeClusterResponse\x12U\n\x0cSaveSnapshot\x12 .taskraft.v1.SaveSnapshotRequest\x1a!.taskraft.v1.SaveSnapshotResponse0\x01\x42+\n\x0f\x64\x65v.taskraft.v1P\x01Z\x16taskraft/v1;taskraftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!taskraft/v1/cluster_service.proto\x12\x0btaskraft.v1\x1a\x17taskraft/v1/error.proto\x1a\x16taskraft/v1/task.proto\x1a\x1etaskraft/v1/tube_service.proto\"\x16\n\x14GetServerInfoRequest\"\xd4\x01\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12>\n\x06limits\x18\x03 \x03(\x0b\x32..taskraft.v1.GetServerInfoResponse.LimitsEntry\x12\x10\n\x08\x66\x65\x61tures\x18\x04 \x03(\t\x12\x1b\n\x13service_config_json\x18\x05 \x01(\t\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x18\n\x16GetClusterStateRequest\"\xa2\x03\n\x06Member\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12.\n\x08suffrage\x18\x04 \x01(\x0e\x32\x1c.taskraft.v1.Member.Suffrage\x12\x0e\n\x06leader\x18\x05 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x06 \x01(\x03\x12\x0e\n\x06\x61\x63tive\x18\x07 \x01(\x08\x12\x14\n\x0cpeer_address\x18\x08 \x01(\t\x12\x0e\n\x06joined\x18\t \x01(\x08\x12\x1e\n\x11wall_deviation_ms\x18\n \x01(\x03H\x00\x88\x01\x01\x12\x1e\n\x16lowest_cluster_version\x18\x0b \x01(\x05\x12\x1f\n\x17highest_cluster_version\x18\x0c \x01(\x05\x12\x10\n\x08replaces\x18\r \x01(\x03\x12\x1b\n\x13replacement_problem\x18\x0e \x01(\t\"<\n\x08Suffrage\x12\x18\n\x14SUFFRAGE_UNSPECIFIED\x10\x00\x12\t\n\x05VOTER\x10\x01\x12\x0b\n\x07LEARNER\x10\x02\x42\x14\n\x12_wall_deviation_ms\"\x90\x02\n\tNodeState\x12+\n\x05phase\x18\x01 \x01(\x0e\x32\x1c.taskraft.v1.NodeState.Phase\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x03\x12\x15\n\rapplied_index\x18\x04 \x01(\x03\x12\x13\n\x0b\x66irst_index\x18\x05 \x01(\x03\x12\x12\n\nlast_index\x18\x06 \x01(\x03\x12\x15\n\rdurable_index\x18\x07 \x01(\x03\"[\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x08\n\x04INIT\x10\x01\x12\x0b\n\x07STARTUP\x10\x02\x12\x0b\n\x07RUNNING\x10\x03\x12\n\n\x06\x45NDING\x10\x04\x12\x0b\n\x07WAITING\x10\x05\"\x92\x03\n\x17GetClusterStateResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0b\x32\x16.taskraft.v1.NodeState\x12\x0e\n\x06leader\x18\x04 \x01(\t\x12\x16\n\x0eleader_address\x18\x05 \x01(\t\x12$\n\x07members\x18\x06 \x03(\x0b\x32\x13.taskraft.v1.Member\x12\x0e\n\x06now_ms\x18\x07 \x01(\x03\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x16\n\x0ewall_offset_ms\x18\t \x01(\x03\x12\x15\n\rclock_problem\x18\n \x01(\t\x12\x0c\n\x04\x63\x65ll\x18\x0b \x01(\x05\x12\x17\n\x0f\x63luster_version\x18\x0c \x01(\x05\x12\x1f\n\x17planned_cluster_version\x18\r \x01(\x05\x12\x18\n\x10upgrade_blockers\x18\x0e \x03(\t\x12.\n\x08settings\x18\x0f \x01(\x0b\x32\x1c.taskraft.v1.ClusterSettings\"\xc6\x01\n\x10\x41\x64\x64MemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cpeer_address\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\x05 \x01(\t\x12\x12\n\ncluster_id\x18\x06 \x01(\t\x12\x11\n\tclient_id\x18\x07 \x01(\t\x12\x17\n\x0freplaces_member\x18\x08 \x01(\x08\x12\x13\n\x0breplaced_id\x18\t \x01(\x03\"8\n\x11\x41\x64\x64MemberResponse\x12#\n\x06member\x18\x01 \x01(\x0b\x32\x13.taskraft.v1.Member\"K\n\x14PromoteMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"<\n\x15PromoteMemberResponse\x12#\n\x06member\x18\x01 \x01(\x0b\x32\x13.taskraft.v1.Member\"J\n\x13RemoveMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"\x16\n\x14RemoveMemberResponse\"P\n\x19TransferLeadershipRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\",\n\x1aTransferLeadershipResponse\x12\x0e\n\x06leader\x18\x01 \x01(\t\"\x85\x04\n\x0f\x43lusterSettings\x12\x1e\n\x11\x66\x61ilover_grace_ms\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1e\n\x11\x61uto_create_tubes\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x35\n\x10\x61uto_create_kind\x18\x03 \x01(\x0e\x32\x16.taskraft.v1.Tube.KindH\x02\x88\x01\x01\x12\x1e\n\x11\x66\x65\x65\x64_retention_ms\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x1b\n\x0e\x66\x65\x65\x64_bytes_max\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12 \n\x13\x61uto_create_profile\x18\x06 \x01(\tH\x05\x88\x01\x01\x12\x1b\n\x0esession_ttr_ms\x18\x07 \x01(\x03H\x06\x88\x01\x01\x12\x1c\n\x0fupgrade_hold_ms\x18\x08 \x01(\x03H\x07\x88\x01\x01\x12 \n\x13\x63luster_version_max\x18\t \x01(\x05H\x08\x88\x01\x01\x42\x14\n\x12_failover_grace_msB\x14\n\x12_auto_create_tubesB\x13\n\x11_auto_create_kindB\x14\n\x12_feed_retention_msB\x11\n\x0f_feed_bytes_maxB\x16\n\x14_auto_create_profileB\x11\n\x0f_session_ttr_msB\x12\n\x10_upgrade_hold_msB\x16\n\x14_cluster_version_max\"i\n\x10\x43onfigureRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12.\n\x08settings\x18\x02 \x01(\x0b\x32\x1c.taskraft.v1.ClusterSettings\x12\x11\n\tclient_id\x18\x03 \x01(\t\"U\n\x11\x43onfigureResponse\x12.\n\x08settings\x18\x01 \x01(\x0b\x32\x1c.taskraft.v1.ClusterSettings\x12\x10\n\x08revision\x18\x02 \x01(\x03\">\n\x15UpgradeClusterRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\"1\n\x16UpgradeClusterResponse\x12\x17\n\x0f\x63luster_version\x18\x01 \x01(\x05\"\x12\n\x10GetCallerRequest\"$\n\x05Grant\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05tubes\x18\x02 \x03(\t\"J\n\x11GetCallerResponse\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\"\n\x06grants\x18\x02 \x03(\x0b\x32\x12.taskraft.v1.Grant\"\x97\x01\n\x10ListAuditRequest\x12-\n\x0b\x63onsistency\x18\x01 \x01(\x0b\x32\x18.taskraft.v1.Consistency\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0c\n\x04\x63\x61ll\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"\xb7\x01\n\x0b\x41uditRecord\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x11\n\tprincipal\x18\x03 \x01(\t\x12\x0c\n\x04peer\x18\x04 \x01(\t\x12\x0c\n\x04\x63\x61ll\x18\x05 \x01(\t\x12\r\n\x05names\x18\x06 \x03(\t\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\t\x12\r\n\x05tasks\x18\x08 \x01(\x03\x12*\n\x07refused\x18\t \x01(\x0e\x32\x19.taskraft.v1.Error.Reason\"W\n\x11ListAuditResponse\x12)\n\x07records\x18\x01 \x03(\x0b\x32\x18.taskraft.v1.AuditRecord\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"i\n\x13SaveSnapshotRequest\x12-\n\x0b\x63onsistency\x18\x01 \x01(\x0b\x32\x18.taskraft.v1.Consistency\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"\xa1\x01\n\x0eSnapshotHeader\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\x03\x12\x0c\n\x04term\x18\x05 \x01(\x03\x12\x13\n\x0btaken_at_ms\x18\x06 \x01(\x03\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x15\n\rcontent_bytes\x18\x08 \x01(\x03\"l\n\x14SaveSnapshotResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.taskraft.v1.SnapshotHeader\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\x12\x16\n\x0e\x63ontent_crc32c\x18\x03 \x01(\x07\x32\xbc\x07\n\x0e\x43lusterService\x12V\n\rGetServerInfo\x12!.taskraft.v1.GetServerInfoRequest\x1a\".taskraft.v1.GetServerInfoResponse\x12\\\n\x0fGetClusterState\x12#.taskraft.v1.GetClusterStateRequest\x1a$.taskraft.v1.GetClusterStateResponse\x12J\n\tAddMember\x12\x1d.taskraft.v1.AddMemberRequest\x1a\x1e.taskraft.v1.AddMemberResponse\x12V\n\rPromoteMember\x12!.taskraft.v1.PromoteMemberRequest\x1a\".taskraft.v1.PromoteMemberResponse\x12S\n\x0cRemoveMember\x12 .taskraft.v1.RemoveMemberRequest\x1a!.taskraft.v1.RemoveMemberResponse\x12\x65\n\x12TransferLeadership\x12&.taskraft.v1.TransferLeadershipRequest\x1a\'.taskraft.v1.TransferLeadershipResponse\x12J\n\tConfigure\x12\x1d.taskraft.v1.ConfigureRequest\x1a\x1e.taskraft.v1.ConfigureResponse\x12Y\n\x0eUpgradeCluster\x12\".taskraft.v1.UpgradeClusterRequest\x1a#.taskraft.v1.UpgradeClusterResponse\x12J\n\tGetCaller\x12\x1d.taskraft.v1.GetCallerRequest\x1a\x1e.taskraft.v1.GetCallerResponse\x12J\n\tListAudit\x12\x1d.taskraft.v1.ListAuditRequest\x1a\x1e.taskraft.v1.ListAuditResponse\x12U\n\x0cSaveSnapshot\x12 .taskraft.v1.SaveSnapshotRequest\x1a!.taskraft.v1.SaveSnapshotResponse0\x01\x42>\n\x0f\x64\x65v.taskraft.v1P\x01Z)taskraft.dev/proto/taskraft/v1;taskraftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'taskraft.v1.cluster_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.taskraft.v1P\001Z\026taskraft/v1;taskraftv1'
+  _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.taskraft.v1P\001Z)taskraft.dev/proto/taskraft/v1;taskraftv1'
   _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._loaded_options = None
   _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_options = b'8\001'
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=106
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=128
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=131
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=343
-  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_start=298
-  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_end=343
-  _globals['_GETCLUSTERSTATEREQUEST']._serialized_start=345
-  _globals['_GETCLUSTERSTATEREQUEST']._serialized_end=369
-  _globals['_MEMBER']._serialized_start=372
-  _globals['_MEMBER']._serialized_end=790
-  _globals['_MEMBER_SUFFRAGE']._serialized_start=708
-  _globals['_MEMBER_SUFFRAGE']._serialized_end=768
-  _globals['_NODESTATE']._serialized_start=793
-  _globals['_NODESTATE']._serialized_end=1065
-  _globals['_NODESTATE_PHASE']._serialized_start=974
-  _globals['_NODESTATE_PHASE']._serialized_end=1065
-  _globals['_GETCLUSTERSTATERESPONSE']._serialized_start=1068
-  _globals['_GETCLUSTERSTATERESPONSE']._serialized_end=1422
-  _globals['_ADDMEMBERREQUEST']._serialized_start=1425
-  _globals['_ADDMEMBERREQUEST']._serialized_end=1623
-  _globals['_ADDMEMBERRESPONSE']._serialized_start=1625
-  _globals['_ADDMEMBERRESPONSE']._serialized_end=1681
-  _globals['_PROMOTEMEMBERREQUEST']._serialized_start=1683
-  _globals['_PROMOTEMEMBERREQUEST']._serialized_end=1758
-  _globals['_PROMOTEMEMBERRESPONSE']._serialized_start=1760
-  _globals['_PROMOTEMEMBERRESPONSE']._serialized_end=1820
-  _globals['_REMOVEMEMBERREQUEST']._serialized_start=1822
-  _globals['_REMOVEMEMBERREQUEST']._serialized_end=1896
-  _globals['_REMOVEMEMBERRESPONSE']._serialized_start=1898
-  _globals['_REMOVEMEMBERRESPONSE']._serialized_end=1920
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=1922
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=2002
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=2004
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=2048
-  _globals['_CLUSTERSETTINGS']._serialized_start=2051
-  _globals['_CLUSTERSETTINGS']._serialized_end=2568
-  _globals['_CONFIGUREREQUEST']._serialized_start=2570
-  _globals['_CONFIGUREREQUEST']._serialized_end=2675
-  _globals['_CONFIGURERESPONSE']._serialized_start=2677
-  _globals['_CONFIGURERESPONSE']._serialized_end=2762
-  _globals['_UPGRADECLUSTERREQUEST']._serialized_start=2764
-  _globals['_UPGRADECLUSTERREQUEST']._serialized_end=2826
-  _globals['_UPGRADECLUSTERRESPONSE']._serialized_start=2828
-  _globals['_UPGRADECLUSTERRESPONSE']._serialized_end=2877
-  _globals['_SAVESNAPSHOTREQUEST']._serialized_start=2879
-  _globals['_SAVESNAPSHOTREQUEST']._serialized_end=2984
-  _globals['_SNAPSHOTHEADER']._serialized_start=2987
-  _globals['_SNAPSHOTHEADER']._serialized_end=3148
-  _globals['_SAVESNAPSHOTRESPONSE']._serialized_start=3150
-  _globals['_SAVESNAPSHOTRESPONSE']._serialized_end=3258
-  _globals['_CLUSTERSERVICE']._serialized_start=3261
-  _globals['_CLUSTERSERVICE']._serialized_end=4065
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=131
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=153
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=156
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=368
+  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_start=323
+  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_end=368
+  _globals['_GETCLUSTERSTATEREQUEST']._serialized_start=370
+  _globals['_GETCLUSTERSTATEREQUEST']._serialized_end=394
+  _globals['_MEMBER']._serialized_start=397
+  _globals['_MEMBER']._serialized_end=815
+  _globals['_MEMBER_SUFFRAGE']._serialized_start=733
+  _globals['_MEMBER_SUFFRAGE']._serialized_end=793
+  _globals['_NODESTATE']._serialized_start=818
+  _globals['_NODESTATE']._serialized_end=1090
+  _globals['_NODESTATE_PHASE']._serialized_start=999
+  _globals['_NODESTATE_PHASE']._serialized_end=1090
+  _globals['_GETCLUSTERSTATERESPONSE']._serialized_start=1093
+  _globals['_GETCLUSTERSTATERESPONSE']._serialized_end=1495
+  _globals['_ADDMEMBERREQUEST']._serialized_start=1498
+  _globals['_ADDMEMBERREQUEST']._serialized_end=1696
+  _globals['_ADDMEMBERRESPONSE']._serialized_start=1698
+  _globals['_ADDMEMBERRESPONSE']._serialized_end=1754
+  _globals['_PROMOTEMEMBERREQUEST']._serialized_start=1756
+  _globals['_PROMOTEMEMBERREQUEST']._serialized_end=1831
+  _globals['_PROMOTEMEMBERRESPONSE']._serialized_start=1833
+  _globals['_PROMOTEMEMBERRESPONSE']._serialized_end=1893
+  _globals['_REMOVEMEMBERREQUEST']._serialized_start=1895
+  _globals['_REMOVEMEMBERREQUEST']._serialized_end=1969
+  _globals['_REMOVEMEMBERRESPONSE']._serialized_start=1971
+  _globals['_REMOVEMEMBERRESPONSE']._serialized_end=1993
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=1995
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=2075
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=2077
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=2121
+  _globals['_CLUSTERSETTINGS']._serialized_start=2124
+  _globals['_CLUSTERSETTINGS']._serialized_end=2641
+  _globals['_CONFIGUREREQUEST']._serialized_start=2643
+  _globals['_CONFIGUREREQUEST']._serialized_end=2748
+  _globals['_CONFIGURERESPONSE']._serialized_start=2750
+  _globals['_CONFIGURERESPONSE']._serialized_end=2835
+  _globals['_UPGRADECLUSTERREQUEST']._serialized_start=2837
+  _globals['_UPGRADECLUSTERREQUEST']._serialized_end=2899
+  _globals['_UPGRADECLUSTERRESPONSE']._serialized_start=2901
+  _globals['_UPGRADECLUSTERRESPONSE']._serialized_end=2950
+  _globals['_GETCALLERREQUEST']._serialized_start=2952
+  _globals['_GETCALLERREQUEST']._serialized_end=2970
+  _globals['_GRANT']._serialized_start=2972
+  _globals['_GRANT']._serialized_end=3008
+  _globals['_GETCALLERRESPONSE']._serialized_start=3010
+  _globals['_GETCALLERRESPONSE']._serialized_end=3084
+  _globals['_LISTAUDITREQUEST']._serialized_start=3087
+  _globals['_LISTAUDITREQUEST']._serialized_end=3238
+  _globals['_AUDITRECORD']._serialized_start=3241
+  _globals['_AUDITRECORD']._serialized_end=3424
+  _globals['_LISTAUDITRESPONSE']._serialized_start=3426
+  _globals['_LISTAUDITRESPONSE']._serialized_end=3513
+  _globals['_SAVESNAPSHOTREQUEST']._serialized_start=3515
+  _globals['_SAVESNAPSHOTREQUEST']._serialized_end=3620
+  _globals['_SNAPSHOTHEADER']._serialized_start=3623
+  _globals['_SNAPSHOTHEADER']._serialized_end=3784
+  _globals['_SAVESNAPSHOTRESPONSE']._serialized_start=3786
+  _globals['_SAVESNAPSHOTRESPONSE']._serialized_end=3894
+  _globals['_CLUSTERSERVICE']._serialized_start=3897
+  _globals['_CLUSTERSERVICE']._serialized_end=4853
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from taskraft.v1 import error_pb2 as _error_pb2
 from taskraft.v1 import task_pb2 as _task_pb2
 from taskraft.v1 import tube_service_pb2 as _tube_service_pb2
 import builtins as _builtins
@@ -184,8 +185,8 @@ class Member(_message.Message):
     """True: the member has joined with a data directory, which identifies it from then on."""
     wall_deviation_ms: _builtins.int
     """Wall clock of the member minus the wall clocks of a majority of the voters, in milliseconds.
-    Absent: unknown. The leader knows the clocks of all voters; another node knows its own clock and
-    that of the leader.
+    Absent: unknown. The leader knows the clocks of all voters; another node knows its own clock
+    and that of the leader.
     """
     lowest_cluster_version: _builtins.int
     """Lowest cluster version that the member speaks. 0: unknown. The leader knows all members that
@@ -196,7 +197,9 @@ class Member(_message.Message):
     replaces: _builtins.int
     """Id of the member that this member replaces once it has caught up. 0: none."""
     replacement_problem: _builtins.str
-    """Why the replacement has not been completed yet. Empty: nothing, or the called node does not lead."""
+    """Reason for which the replacement is not completed yet. Empty: no problem, or the called node
+    does not lead.
+    """
     def __init__(
         self,
         *,
@@ -330,6 +333,7 @@ class GetClusterStateResponse(_message.Message):
     CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
     PLANNED_CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
     UPGRADE_BLOCKERS_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Identity of the cluster."""
     node: _builtins.str
@@ -362,8 +366,14 @@ class GetClusterStateResponse(_message.Message):
 
     @_builtins.property
     def upgrade_blockers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Why the leader cannot raise the cluster version. Empty: there is no obstacle, or the called
+        """Obstacles to raising the cluster version. Empty: there is no obstacle, or the called
         node does not lead.
+        """
+
+    @_builtins.property
+    def settings(self) -> Global___ClusterSettings:
+        """Settings of the cluster in force on the called node, with its defaults for settings that are
+        not set. Absent: an older server.
         """
 
     def __init__(
@@ -383,10 +393,11 @@ class GetClusterStateResponse(_message.Message):
         cluster_version: _builtins.int = ...,
         planned_cluster_version: _builtins.int = ...,
         upgrade_blockers: _abc.Iterable[_builtins.str] | None = ...,
+        settings: Global___ClusterSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "clock_problem", b"clock_problem", "cluster_id", b"cluster_id", "cluster_version", b"cluster_version", "leader", b"leader", "leader_address", b"leader_address", "members", b"members", "node", b"node", "now_ms", b"now_ms", "planned_cluster_version", b"planned_cluster_version", "state", b"state", "upgrade_blockers", b"upgrade_blockers", "version", b"version", "wall_offset_ms", b"wall_offset_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "clock_problem", b"clock_problem", "cluster_id", b"cluster_id", "cluster_version", b"cluster_version", "leader", b"leader", "leader_address", b"leader_address", "members", b"members", "node", b"node", "now_ms", b"now_ms", "planned_cluster_version", b"planned_cluster_version", "settings", b"settings", "state", b"state", "upgrade_blockers", b"upgrade_blockers", "version", b"version", "wall_offset_ms", b"wall_offset_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -663,7 +674,7 @@ class ClusterSettings(_message.Message):
     auto_create_kind: _tube_service_pb2.Tube.Kind.ValueType
     """Kind of automatically created tubes: FIFO, FIFOTTL, UTUBE or UTUBETTL. Default: FIFOTTL."""
     feed_retention_ms: _builtins.int
-    """Change feed: older events may be removed. Default: 7 days."""
+    """Change feed: minimum age at which events may be removed. Default: 7 days."""
     feed_bytes_max: _builtins.int
     """Change feed: maximum size on a node in bytes; beyond it, the oldest events are removed.
     Default: 16 GiB.
@@ -671,13 +682,14 @@ class ClusterSettings(_message.Message):
     auto_create_profile: _builtins.str
     """Profile of automatically created tubes, see CreateTubeRequest.profile. Default: none."""
     session_ttr_ms: _builtins.int
-    """How long sessions without a ttr_ms of their own live after their last stream or heartbeat, up
+    """Lifetime of sessions without a ttr_ms of their own after their last stream or heartbeat, up
     to 86 400 000. Default: 15 000, and 0 for sessions that a stream opened. A change applies to
     open sessions too, except to sessions that are already expiring.
     """
     upgrade_hold_ms: _builtins.int
-    """How long, in cluster time, all members must speak a higher cluster version before the leader
-    raises the version. Until then, members can return to the release before. Default: 24 hours.
+    """Minimum cluster time for which all members must speak a higher cluster version before the
+    leader raises the version. Until then, members can return to the release before. Default: 24
+    hours.
     """
     cluster_version_max: _builtins.int
     """Highest cluster version that the leader raises to. 0: no limit. Default: 0."""
@@ -808,8 +820,8 @@ class UpgradeClusterRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key, valid in the scope of principal and client_id; see TaskService. A cluster at its
-    highest version is not changed.
+    """Idempotency key, valid in the scope of principal and client_id; see TaskService. A cluster at
+    its highest version is not changed.
     """
     client_id: _builtins.str
     """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
@@ -852,6 +864,212 @@ class UpgradeClusterResponse(_message.Message):
 Global___UpgradeClusterResponse: _TypeAlias = UpgradeClusterResponse  # noqa: Y015
 
 @_typing.final
+class GetCallerRequest(_message.Message):
+    """Request of GetCaller."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCallerRequest: _TypeAlias = GetCallerRequest  # noqa: Y015
+
+@_typing.final
+class Grant(_message.Message):
+    """A role on all tubes, groups and schedules whose names match a pattern."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    TUBES_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """"admin", "producer", "consumer" or "reader"."""
+    @_builtins.property
+    def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of names; "*" stands for any characters."""
+
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        tubes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role", "tubes", b"tubes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Grant: _TypeAlias = Grant  # noqa: Y015
+
+@_typing.final
+class GetCallerResponse(_message.Message):
+    """Response of GetCaller."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    GRANTS_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """Name of the principal. Empty: authentication is off."""
+    @_builtins.property
+    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
+        """The grants in force on the called node. Without authentication: the role admin on "*"."""
+
+    def __init__(
+        self,
+        *,
+        principal: _builtins.str = ...,
+        grants: _abc.Iterable[Global___Grant] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCallerResponse: _TypeAlias = GetCallerResponse  # noqa: Y015
+
+@_typing.final
+class ListAuditRequest(_message.Message):
+    """Request of ListAudit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSISTENCY_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """Only acts of this principal. Empty: all."""
+    call: _builtins.str
+    """Only calls of this method, for example "DropTube". Empty: all."""
+    name: _builtins.str
+    """Only acts on this name. Empty: all."""
+    page_size: _builtins.int
+    """Maximum number of acts, up to 1 000. Default: 100. A page may have fewer, even none, and still
+    have a next page, because a call examines at most 2 000 acts.
+    """
+    page_token: _builtins.str
+    """The next_page_token of the page before. Empty: the first page."""
+    @_builtins.property
+    def consistency(self) -> _task_pb2.Consistency:
+        """How current the answer must be."""
+
+    def __init__(
+        self,
+        *,
+        consistency: _task_pb2.Consistency | None = ...,
+        principal: _builtins.str = ...,
+        call: _builtins.str = ...,
+        name: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "consistency", b"consistency", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditRequest: _TypeAlias = ListAuditRequest  # noqa: Y015
+
+@_typing.final
+class AuditRecord(_message.Message):
+    """One act of management."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_MS_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    at_ms: _builtins.int
+    """Wall time of the act."""
+    revision: _builtins.int
+    """Log index of the act; a change feed event with the same revision is its effect."""
+    principal: _builtins.str
+    """Principal. Empty: authentication was off, or, with a call, a node acted by itself."""
+    peer: _builtins.str
+    """Address of the client."""
+    call: _builtins.str
+    """Name of the method, for example "DropTube"."""
+    detail: _builtins.str
+    """Fields of the request that identify what was changed, at most 256 characters; never payloads.
+    Begins with the person, for example person='anna@example.com', if the principal speaks for
+    people and the call named one (metadata x-taskraft-person, percent-encoded).
+    """
+    tasks: _builtins.int
+    """Number of changed tasks. 0: none, or the act changes no tasks."""
+    refused: _error_pb2.Error.Reason.ValueType
+    """Why the act had no effect. Unspecified: the act had its effect."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names for which the caller needed the permission to manage, at most 20. "*": the cluster."""
+
+    def __init__(
+        self,
+        *,
+        at_ms: _builtins.int = ...,
+        revision: _builtins.int = ...,
+        principal: _builtins.str = ...,
+        peer: _builtins.str = ...,
+        call: _builtins.str = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        detail: _builtins.str = ...,
+        tasks: _builtins.int = ...,
+        refused: _error_pb2.Error.Reason.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "call", b"call", "detail", b"detail", "names", b"names", "peer", b"peer", "principal", b"principal", "refused", b"refused", "revision", b"revision", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditRecord: _TypeAlias = AuditRecord  # noqa: Y015
+
+@_typing.final
+class ListAuditResponse(_message.Message):
+    """Response of ListAudit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page. Empty: this is the last page."""
+    @_builtins.property
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditRecord]:
+        """The acts, newest first."""
+
+    def __init__(
+        self,
+        *,
+        records: _abc.Iterable[Global___AuditRecord] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditResponse: _TypeAlias = ListAuditResponse  # noqa: Y015
+
+@_typing.final
 class SaveSnapshotRequest(_message.Message):
     """Request of SaveSnapshot."""
 
@@ -866,8 +1084,8 @@ class SaveSnapshotRequest(_message.Message):
     """Position in the content at which the transfer continues. 0 for a new snapshot."""
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How current a new snapshot must be. By default it contains everything that was acknowledged
-        before the call.
+        """Required freshness of a new snapshot. By default the snapshot contains everything that was
+        acknowledged before the call.
         """
 
     def __init__(

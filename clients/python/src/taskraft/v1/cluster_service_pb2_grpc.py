@@ -75,6 +75,16 @@ class ClusterServiceStub(object):
                 request_serializer=taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterResponse.FromString,
                 _registered_method=True)
+        self.GetCaller = channel.unary_unary(
+                '/taskraft.v1.ClusterService/GetCaller',
+                request_serializer=taskraft_dot_v1_dot_cluster__service__pb2.GetCallerRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_cluster__service__pb2.GetCallerResponse.FromString,
+                _registered_method=True)
+        self.ListAudit = channel.unary_unary(
+                '/taskraft.v1.ClusterService/ListAudit',
+                request_serializer=taskraft_dot_v1_dot_cluster__service__pb2.ListAuditRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_cluster__service__pb2.ListAuditResponse.FromString,
+                _registered_method=True)
         self.SaveSnapshot = channel.unary_stream(
                 '/taskraft.v1.ClusterService/SaveSnapshot',
                 request_serializer=taskraft_dot_v1_dot_cluster__service__pb2.SaveSnapshotRequest.SerializeToString,
@@ -102,11 +112,11 @@ class ClusterServiceServicer(object):
 
     def AddMember(self, request, context):
         """Adds a member as a learner. With replaces_member, the new member takes the place of a member of
-        the same name that has lost its data: the leader promotes the new member and removes the old one
-        in one change, once the new member has caught up. Refused with MEMBER_NOT_FOUND if there is no
-        such member, with MEMBER_EXISTS while the old member responds, with MEMBERS_CHANGING while another
-        member is replaced, and with MEMBER_NEEDED unless a majority of the voters has responded and
-        caught up. A node that joins the cluster calls this with its directory_id: it
+        the same name that has lost its data: the leader promotes the new member and removes the old
+        one in one change, once the new member has caught up. Refused with MEMBER_NOT_FOUND if there is
+        no such member, with MEMBER_EXISTS while the old member responds, with MEMBERS_CHANGING while
+        another member is replaced, and with MEMBER_NEEDED unless a majority of the voters has
+        responded and caught up. A node that joins the cluster calls this with its directory_id: it
         becomes the member that was added under its name before, or else a new member. Refused with
         MEMBER_EXISTS if the member of this name has another directory_id, and with LIMIT_REACHED
         beyond 15 members.
@@ -148,7 +158,24 @@ class ClusterServiceServicer(object):
     def UpgradeCluster(self, request, context):
         """Raises the cluster version now, without waiting for the rest of the hold. Nodes of a release
         that does not speak the new version can no longer be started on their data. Refused with
-        VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher version.
+        VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher
+        version.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCaller(self, request, context):
+        """Returns the principal of the caller and its grants, from the called node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAudit(self, request, context):
+        """Lists the acts of management, newest first: each change that needed the permission to manage,
+        also a refused one, in the log entry of the change. A caller sees the acts whose names it may
+        manage. The cluster keeps the last 100 000 acts, for 90 days.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -158,8 +185,8 @@ class ClusterServiceServicer(object):
         """Streams a snapshot of the replicated state, from any node: a header, then the content in order.
         The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
         its offset on the same node, which keeps the snapshot for 5 minutes after the last transfer.
-        Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4 snapshots
-        already.
+        Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4
+        snapshots already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,6 +234,16 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.UpgradeCluster,
                     request_deserializer=taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterResponse.SerializeToString,
+            ),
+            'GetCaller': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCaller,
+                    request_deserializer=taskraft_dot_v1_dot_cluster__service__pb2.GetCallerRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_cluster__service__pb2.GetCallerResponse.SerializeToString,
+            ),
+            'ListAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudit,
+                    request_deserializer=taskraft_dot_v1_dot_cluster__service__pb2.ListAuditRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_cluster__service__pb2.ListAuditResponse.SerializeToString,
             ),
             'SaveSnapshot': grpc.unary_stream_rpc_method_handler(
                     servicer.SaveSnapshot,
@@ -431,6 +468,60 @@ class ClusterService(object):
             '/taskraft.v1.ClusterService/UpgradeCluster',
             taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterRequest.SerializeToString,
             taskraft_dot_v1_dot_cluster__service__pb2.UpgradeClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCaller(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.ClusterService/GetCaller',
+            taskraft_dot_v1_dot_cluster__service__pb2.GetCallerRequest.SerializeToString,
+            taskraft_dot_v1_dot_cluster__service__pb2.GetCallerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.ClusterService/ListAudit',
+            taskraft_dot_v1_dot_cluster__service__pb2.ListAuditRequest.SerializeToString,
+            taskraft_dot_v1_dot_cluster__service__pb2.ListAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,11 +39,11 @@ class ClusterServiceStub:
     """Returns the members of the cluster, the leader, and the progress of each member."""
     AddMember: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.AddMemberRequest, _cluster_service_pb2.AddMemberResponse]
     """Adds a member as a learner. With replaces_member, the new member takes the place of a member of
-    the same name that has lost its data: the leader promotes the new member and removes the old one
-    in one change, once the new member has caught up. Refused with MEMBER_NOT_FOUND if there is no
-    such member, with MEMBER_EXISTS while the old member responds, with MEMBERS_CHANGING while another
-    member is replaced, and with MEMBER_NEEDED unless a majority of the voters has responded and
-    caught up. A node that joins the cluster calls this with its directory_id: it
+    the same name that has lost its data: the leader promotes the new member and removes the old
+    one in one change, once the new member has caught up. Refused with MEMBER_NOT_FOUND if there is
+    no such member, with MEMBER_EXISTS while the old member responds, with MEMBERS_CHANGING while
+    another member is replaced, and with MEMBER_NEEDED unless a majority of the voters has
+    responded and caught up. A node that joins the cluster calls this with its directory_id: it
     becomes the member that was added under its name before, or else a new member. Refused with
     MEMBER_EXISTS if the member of this name has another directory_id, and with LIMIT_REACHED
     beyond 15 members.
@@ -63,14 +63,22 @@ class ClusterServiceStub:
     UpgradeCluster: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.UpgradeClusterRequest, _cluster_service_pb2.UpgradeClusterResponse]
     """Raises the cluster version now, without waiting for the rest of the hold. Nodes of a release
     that does not speak the new version can no longer be started on their data. Refused with
-    VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher version.
+    VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher
+    version.
+    """
+    GetCaller: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetCallerRequest, _cluster_service_pb2.GetCallerResponse]
+    """Returns the principal of the caller and its grants, from the called node."""
+    ListAudit: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.ListAuditRequest, _cluster_service_pb2.ListAuditResponse]
+    """Lists the acts of management, newest first: each change that needed the permission to manage,
+    also a refused one, in the log entry of the change. A caller sees the acts whose names it may
+    manage. The cluster keeps the last 100 000 acts, for 90 days.
     """
     SaveSnapshot: _grpc.UnaryStreamMultiCallable[_cluster_service_pb2.SaveSnapshotRequest, _cluster_service_pb2.SaveSnapshotResponse]
     """Streams a snapshot of the replicated state, from any node: a header, then the content in order.
     The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
     its offset on the same node, which keeps the snapshot for 5 minutes after the last transfer.
-    Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4 snapshots
-    already.
+    Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4
+    snapshots already.
     """
 
 @_typing.type_check_only
@@ -84,11 +92,11 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     """Returns the members of the cluster, the leader, and the progress of each member."""
     AddMember: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.AddMemberRequest, _cluster_service_pb2.AddMemberResponse]  # type: ignore[assignment]
     """Adds a member as a learner. With replaces_member, the new member takes the place of a member of
-    the same name that has lost its data: the leader promotes the new member and removes the old one
-    in one change, once the new member has caught up. Refused with MEMBER_NOT_FOUND if there is no
-    such member, with MEMBER_EXISTS while the old member responds, with MEMBERS_CHANGING while another
-    member is replaced, and with MEMBER_NEEDED unless a majority of the voters has responded and
-    caught up. A node that joins the cluster calls this with its directory_id: it
+    the same name that has lost its data: the leader promotes the new member and removes the old
+    one in one change, once the new member has caught up. Refused with MEMBER_NOT_FOUND if there is
+    no such member, with MEMBER_EXISTS while the old member responds, with MEMBERS_CHANGING while
+    another member is replaced, and with MEMBER_NEEDED unless a majority of the voters has
+    responded and caught up. A node that joins the cluster calls this with its directory_id: it
     becomes the member that was added under its name before, or else a new member. Refused with
     MEMBER_EXISTS if the member of this name has another directory_id, and with LIMIT_REACHED
     beyond 15 members.
@@ -108,14 +116,22 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     UpgradeCluster: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.UpgradeClusterRequest, _cluster_service_pb2.UpgradeClusterResponse]  # type: ignore[assignment]
     """Raises the cluster version now, without waiting for the rest of the hold. Nodes of a release
     that does not speak the new version can no longer be started on their data. Refused with
-    VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher version.
+    VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher
+    version.
+    """
+    GetCaller: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetCallerRequest, _cluster_service_pb2.GetCallerResponse]  # type: ignore[assignment]
+    """Returns the principal of the caller and its grants, from the called node."""
+    ListAudit: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.ListAuditRequest, _cluster_service_pb2.ListAuditResponse]  # type: ignore[assignment]
+    """Lists the acts of management, newest first: each change that needed the permission to manage,
+    also a refused one, in the log entry of the change. A caller sees the acts whose names it may
+    manage. The cluster keeps the last 100 000 acts, for 90 days.
     """
     SaveSnapshot: _aio.UnaryStreamMultiCallable[_cluster_service_pb2.SaveSnapshotRequest, _cluster_service_pb2.SaveSnapshotResponse]  # type: ignore[assignment]
     """Streams a snapshot of the replicated state, from any node: a header, then the content in order.
     The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
     its offset on the same node, which keeps the snapshot for 5 minutes after the last transfer.
-    Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4 snapshots
-    already.
+    Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4
+    snapshots already.
     """
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -144,11 +160,11 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.AddMemberResponse, _abc.Awaitable[_cluster_service_pb2.AddMemberResponse]]:
         """Adds a member as a learner. With replaces_member, the new member takes the place of a member of
-        the same name that has lost its data: the leader promotes the new member and removes the old one
-        in one change, once the new member has caught up. Refused with MEMBER_NOT_FOUND if there is no
-        such member, with MEMBER_EXISTS while the old member responds, with MEMBERS_CHANGING while another
-        member is replaced, and with MEMBER_NEEDED unless a majority of the voters has responded and
-        caught up. A node that joins the cluster calls this with its directory_id: it
+        the same name that has lost its data: the leader promotes the new member and removes the old
+        one in one change, once the new member has caught up. Refused with MEMBER_NOT_FOUND if there is
+        no such member, with MEMBER_EXISTS while the old member responds, with MEMBERS_CHANGING while
+        another member is replaced, and with MEMBER_NEEDED unless a majority of the voters has
+        responded and caught up. A node that joins the cluster calls this with its directory_id: it
         becomes the member that was added under its name before, or else a new member. Refused with
         MEMBER_EXISTS if the member of this name has another directory_id, and with LIMIT_REACHED
         beyond 15 members.
@@ -198,7 +214,27 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_cluster_service_pb2.UpgradeClusterResponse, _abc.Awaitable[_cluster_service_pb2.UpgradeClusterResponse]]:
         """Raises the cluster version now, without waiting for the rest of the hold. Nodes of a release
         that does not speak the new version can no longer be started on their data. Refused with
-        VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher version.
+        VERSION_TOO_LOW while a member, a learner included, does not answer or speaks no higher
+        version.
+        """
+
+    @_abc_1.abstractmethod
+    def GetCaller(
+        self,
+        request: _cluster_service_pb2.GetCallerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_service_pb2.GetCallerResponse, _abc.Awaitable[_cluster_service_pb2.GetCallerResponse]]:
+        """Returns the principal of the caller and its grants, from the called node."""
+
+    @_abc_1.abstractmethod
+    def ListAudit(
+        self,
+        request: _cluster_service_pb2.ListAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_service_pb2.ListAuditResponse, _abc.Awaitable[_cluster_service_pb2.ListAuditResponse]]:
+        """Lists the acts of management, newest first: each change that needed the permission to manage,
+        also a refused one, in the log entry of the change. A caller sees the acts whose names it may
+        manage. The cluster keeps the last 100 000 acts, for 90 days.
         """
 
     @_abc_1.abstractmethod
@@ -210,8 +246,8 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         """Streams a snapshot of the replicated state, from any node: a header, then the content in order.
         The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
         its offset on the same node, which keeps the snapshot for 5 minutes after the last transfer.
-        Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4 snapshots
-        already.
+        Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4
+        snapshots already.
         """
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -24,22 +24,22 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17taskraft/v1/error.proto\x12\x0btaskraft.v1\"\xae\x08\n\x05\x45rror\x12)\n\x06reason\x18\x01 \x01(\x0e\x32\x19.taskraft.v1.Error.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x32\n\x08metadata\x18\x03 \x03(\x0b\x32 .taskraft.v1.Error.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x83\x07\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n\x0eTUBE_NOT_FOUND\x10\x01\x12\x12\n\x0eTASK_NOT_FOUND\x10\x02\x12\x15\n\x11SESSION_NOT_FOUND\x10\x03\x12\x13\n\x0fGROUP_NOT_FOUND\x10\x04\x12\x16\n\x12SCHEDULE_NOT_FOUND\x10\x05\x12\x14\n\x10MEMBER_NOT_FOUND\x10\x06\x12\x18\n\x14\x44\x45PENDENCY_NOT_FOUND\x10\x07\x12\x16\n\x12SNAPSHOT_NOT_FOUND\x10\x08\x12\x0f\n\x0bTUBE_EXISTS\x10\n\x12\r\n\tKEY_TAKEN\x10\x0b\x12\x15\n\x11REQUEST_ID_REUSED\x10\x0c\x12\x10\n\x0cGROUP_EXISTS\x10\r\x12\x13\n\x0fSCHEDULE_EXISTS\x10\x0e\x12\x11\n\rMEMBER_EXISTS\x10\x0f\x12\x14\n\x10SCHEDULE_CHANGED\x10\x10\x12\x0f\n\x0bLEASE_STALE\x10\x14\x12\x0f\n\x0bWRONG_STATE\x10\x15\x12\r\n\tTUBE_BUSY\x10\x16\x12\x13\n\x0fKIND_UNSUITABLE\x10\x17\x12\x12\n\x0e\x44RIVER_MISSING\x10\x18\x12\x11\n\rMEMBER_NEEDED\x10\x19\x12\x14\n\x10TUBE_QUARANTINED\x10\x1a\x12\x11\n\rDRIVER_FAILED\x10\x1b\x12\x13\n\x0fVERSION_TOO_LOW\x10\x1c\x12\r\n\tTUBE_FULL\x10\x1e\x12\x10\n\x0cRATE_LIMITED\x10\x1f\x12\x11\n\rLIMIT_REACHED\x10 \x12\x0e\n\nOVERLOADED\x10!\x12\x0c\n\x08\x44ISK_LOW\x10\"\x12\x15\n\x11PAYLOAD_TOO_LARGE\x10(\x12\x11\n\rINVALID_FIELD\x10)\x12\x0f\n\x0bTUBE_PAUSED\x10\x32\x12\x0c\n\x08\x44RAINING\x10\x33\x12\r\n\tNO_LEADER\x10\x34\x12\x0e\n\nNOT_LEADER\x10\x35\x12\x12\n\x0e\x43OMMIT_UNKNOWN\x10\x36\x12\x0f\n\x0bNODE_BEHIND\x10\x37\x12\x14\n\x10MEMBERS_CHANGING\x10\x38\x12\x11\n\rCLIENT_SILENT\x10\x39\x12\x12\n\x0e\x43URSOR_TRIMMED\x10<\x12\x11\n\rFEED_MISMATCH\x10=\x12\x13\n\x0fNOT_IMPLEMENTED\x10\x46\x12\x12\n\x0eNO_CREDENTIALS\x10P\x12\x0f\n\x0bNOT_ALLOWED\x10Q\x12\x12\n\x0eINTERNAL_ERROR\x10Z\"<\n\tItemError\x12\x0c\n\x04item\x18\x01 \x01(\x05\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.taskraft.v1.ErrorB+\n\x0f\x64\x65v.taskraft.v1P\x01Z\x16taskraft/v1;taskraftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17taskraft/v1/error.proto\x12\x0btaskraft.v1\"\xc8\x08\n\x05\x45rror\x12)\n\x06reason\x18\x01 \x01(\x0e\x32\x19.taskraft.v1.Error.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x32\n\x08metadata\x18\x03 \x03(\x0b\x32 .taskraft.v1.Error.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9d\x07\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n\x0eTUBE_NOT_FOUND\x10\x01\x12\x12\n\x0eTASK_NOT_FOUND\x10\x02\x12\x15\n\x11SESSION_NOT_FOUND\x10\x03\x12\x13\n\x0fGROUP_NOT_FOUND\x10\x04\x12\x16\n\x12SCHEDULE_NOT_FOUND\x10\x05\x12\x14\n\x10MEMBER_NOT_FOUND\x10\x06\x12\x18\n\x14\x44\x45PENDENCY_NOT_FOUND\x10\x07\x12\x16\n\x12SNAPSHOT_NOT_FOUND\x10\x08\x12\x18\n\x14\x42ULK_SWEEP_NOT_FOUND\x10\t\x12\x0f\n\x0bTUBE_EXISTS\x10\n\x12\r\n\tKEY_TAKEN\x10\x0b\x12\x15\n\x11REQUEST_ID_REUSED\x10\x0c\x12\x10\n\x0cGROUP_EXISTS\x10\r\x12\x13\n\x0fSCHEDULE_EXISTS\x10\x0e\x12\x11\n\rMEMBER_EXISTS\x10\x0f\x12\x14\n\x10SCHEDULE_CHANGED\x10\x10\x12\x0f\n\x0bLEASE_STALE\x10\x14\x12\x0f\n\x0bWRONG_STATE\x10\x15\x12\r\n\tTUBE_BUSY\x10\x16\x12\x13\n\x0fKIND_UNSUITABLE\x10\x17\x12\x12\n\x0e\x44RIVER_MISSING\x10\x18\x12\x11\n\rMEMBER_NEEDED\x10\x19\x12\x14\n\x10TUBE_QUARANTINED\x10\x1a\x12\x11\n\rDRIVER_FAILED\x10\x1b\x12\x13\n\x0fVERSION_TOO_LOW\x10\x1c\x12\r\n\tTUBE_FULL\x10\x1e\x12\x10\n\x0cRATE_LIMITED\x10\x1f\x12\x11\n\rLIMIT_REACHED\x10 \x12\x0e\n\nOVERLOADED\x10!\x12\x0c\n\x08\x44ISK_LOW\x10\"\x12\x15\n\x11PAYLOAD_TOO_LARGE\x10(\x12\x11\n\rINVALID_FIELD\x10)\x12\x0f\n\x0bTUBE_PAUSED\x10\x32\x12\x0c\n\x08\x44RAINING\x10\x33\x12\r\n\tNO_LEADER\x10\x34\x12\x0e\n\nNOT_LEADER\x10\x35\x12\x12\n\x0e\x43OMMIT_UNKNOWN\x10\x36\x12\x0f\n\x0bNODE_BEHIND\x10\x37\x12\x14\n\x10MEMBERS_CHANGING\x10\x38\x12\x11\n\rCLIENT_SILENT\x10\x39\x12\x12\n\x0e\x43URSOR_TRIMMED\x10<\x12\x11\n\rFEED_MISMATCH\x10=\x12\x13\n\x0fNOT_IMPLEMENTED\x10\x46\x12\x12\n\x0eNO_CREDENTIALS\x10P\x12\x0f\n\x0bNOT_ALLOWED\x10Q\x12\x12\n\x0eINTERNAL_ERROR\x10Z\"<\n\tItemError\x12\x0c\n\x04item\x18\x01 \x01(\x05\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.taskraft.v1.ErrorB>\n\x0f\x64\x65v.taskraft.v1P\x01Z)taskraft.dev/proto/taskraft/v1;taskraftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'taskraft.v1.error_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.taskraft.v1P\001Z\026taskraft/v1;taskraftv1'
+  _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.taskraft.v1P\001Z)taskraft.dev/proto/taskraft/v1;taskraftv1'
   _globals['_ERROR_METADATAENTRY']._loaded_options = None
   _globals['_ERROR_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_ERROR']._serialized_start=41
-  _globals['_ERROR']._serialized_end=1111
+  _globals['_ERROR']._serialized_end=1137
   _globals['_ERROR_METADATAENTRY']._serialized_start=162
   _globals['_ERROR_METADATAENTRY']._serialized_end=209
   _globals['_ERROR_REASON']._serialized_start=212
-  _globals['_ERROR_REASON']._serialized_end=1111
-  _globals['_ITEMERROR']._serialized_start=1113
-  _globals['_ITEMERROR']._serialized_end=1173
+  _globals['_ERROR_REASON']._serialized_end=1137
+  _globals['_ITEMERROR']._serialized_start=1139
+  _globals['_ITEMERROR']._serialized_end=1199
 # @@protoc_insertion_point(module_scope)

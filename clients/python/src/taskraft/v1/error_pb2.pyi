@@ -54,6 +54,8 @@ class Error(_message.Message):
         """A task that a new task depends on does not exist, or its item was refused. NOT_FOUND."""
         SNAPSHOT_NOT_FOUND: Error._Reason.ValueType  # 8
         """The node no longer keeps this snapshot. NOT_FOUND."""
+        BULK_SWEEP_NOT_FOUND: Error._Reason.ValueType  # 9
+        """There is no bulk sweep with this number, or the caller may not read its tube. NOT_FOUND."""
         TUBE_EXISTS: Error._Reason.ValueType  # 10
         """A tube with this name exists, and if_not_exists was not set. ALREADY_EXISTS."""
         KEY_TAKEN: Error._Reason.ValueType  # 11
@@ -100,8 +102,8 @@ class Error(_message.Message):
         """
         VERSION_TOO_LOW: Error._Reason.ValueType  # 28
         """The cluster version is too low for the operation, or a member keeps it from being raised;
-        metadata version is the version in force, needed the version that the operation needs. Upgrade
-        the members, then raise the version with UpgradeCluster. FAILED_PRECONDITION.
+        metadata version is the version in force, needed the version that the operation needs.
+        Upgrade the members, then raise the version with UpgradeCluster. FAILED_PRECONDITION.
         """
         TUBE_FULL: Error._Reason.ValueType  # 30
         """The tube has reached its capacity in tasks or bytes. RESOURCE_EXHAUSTED with RetryInfo."""
@@ -187,6 +189,8 @@ class Error(_message.Message):
     """A task that a new task depends on does not exist, or its item was refused. NOT_FOUND."""
     SNAPSHOT_NOT_FOUND: Error.Reason.ValueType  # 8
     """The node no longer keeps this snapshot. NOT_FOUND."""
+    BULK_SWEEP_NOT_FOUND: Error.Reason.ValueType  # 9
+    """There is no bulk sweep with this number, or the caller may not read its tube. NOT_FOUND."""
     TUBE_EXISTS: Error.Reason.ValueType  # 10
     """A tube with this name exists, and if_not_exists was not set. ALREADY_EXISTS."""
     KEY_TAKEN: Error.Reason.ValueType  # 11
@@ -233,8 +237,8 @@ class Error(_message.Message):
     """
     VERSION_TOO_LOW: Error.Reason.ValueType  # 28
     """The cluster version is too low for the operation, or a member keeps it from being raised;
-    metadata version is the version in force, needed the version that the operation needs. Upgrade
-    the members, then raise the version with UpgradeCluster. FAILED_PRECONDITION.
+    metadata version is the version in force, needed the version that the operation needs.
+    Upgrade the members, then raise the version with UpgradeCluster. FAILED_PRECONDITION.
     """
     TUBE_FULL: Error.Reason.ValueType  # 30
     """The tube has reached its capacity in tasks or bytes. RESOURCE_EXHAUSTED with RetryInfo."""
@@ -323,7 +327,7 @@ class Error(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     reason: Global___Error.Reason.ValueType
-    """Why the operation was refused."""
+    """Reason of the refusal."""
     message: _builtins.str
     """Description for people: one sentence in English. The text can change with any version."""
     @_builtins.property
@@ -357,7 +361,7 @@ class ItemError(_message.Message):
     """Index of the item in the request, from 0."""
     @_builtins.property
     def error(self) -> Global___Error:
-        """Why the item was refused."""
+        """Reason of the refusal."""
 
     def __init__(
         self,

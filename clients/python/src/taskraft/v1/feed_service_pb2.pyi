@@ -77,7 +77,7 @@ class DescribeFeedRequest(_message.Message):
     CONSISTENCY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How current the ends of the partitions must be."""
+        """Required freshness of the ends of the partitions."""
 
     def __init__(
         self,
@@ -325,6 +325,33 @@ class ReadChangesRequest(_message.Message):
     COLUMNS: ReadChangesRequest.Encoding.ValueType  # 2
     """Columns, for bulk readers."""
 
+    class _Content:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ContentEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ReadChangesRequest._Content.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        CONTENT_UNSPECIFIED: ReadChangesRequest._Content.ValueType  # 0
+        """Not used."""
+        KEY: ReadChangesRequest._Content.ValueType  # 1
+        """The unique key."""
+        HEADERS: ReadChangesRequest._Content.ValueType  # 2
+        """The headers, and the media type of the payload."""
+        PAYLOAD: ReadChangesRequest._Content.ValueType  # 3
+        """The payload, and its media type."""
+
+    class Content(_Content, metaclass=_ContentEnumTypeWrapper):
+        """Part of a task that events can carry."""
+
+    CONTENT_UNSPECIFIED: ReadChangesRequest.Content.ValueType  # 0
+    """Not used."""
+    KEY: ReadChangesRequest.Content.ValueType  # 1
+    """The unique key."""
+    HEADERS: ReadChangesRequest.Content.ValueType  # 2
+    """The headers, and the media type of the payload."""
+    PAYLOAD: ReadChangesRequest.Content.ValueType  # 3
+    """The payload, and its media type."""
+
     FEED_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     FROM_SEQ_FIELD_NUMBER: _builtins.int
@@ -334,6 +361,7 @@ class ReadChangesRequest(_message.Message):
     WAIT_MS_FIELD_NUMBER: _builtins.int
     CHUNK_BYTES_MAX_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
+    CONTENTS_FIELD_NUMBER: _builtins.int
     feed_id: _builtins.str
     """Expected identity of the feed; another identity is refused with FEED_MISMATCH. Empty: any."""
     partition: _builtins.int
@@ -362,6 +390,12 @@ class ReadChangesRequest(_message.Message):
         Empty: all.
         """
 
+    @_builtins.property
+    def contents(self) -> _containers.RepeatedScalarFieldContainer[Global___ReadChangesRequest.Content.ValueType]:
+        """Parts of the tasks that ChangeEvent.content contains, with the encoding MESSAGES only. Empty:
+        none.
+        """
+
     def __init__(
         self,
         *,
@@ -374,10 +408,11 @@ class ReadChangesRequest(_message.Message):
         wait_ms: _builtins.int = ...,
         chunk_bytes_max: _builtins.int = ...,
         kinds: _abc.Iterable[Global___ChangeEvent.Kind.ValueType] | None = ...,
+        contents: _abc.Iterable[Global___ReadChangesRequest.Content.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_bytes_max", b"chunk_bytes_max", "encoding", b"encoding", "feed_id", b"feed_id", "from_seq", b"from_seq", "kinds", b"kinds", "partition", b"partition", "to_seq", b"to_seq", "tubes", b"tubes", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_bytes_max", b"chunk_bytes_max", "contents", b"contents", "encoding", b"encoding", "feed_id", b"feed_id", "from_seq", b"from_seq", "kinds", b"kinds", "partition", b"partition", "to_seq", b"to_seq", "tubes", b"tubes", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -482,7 +517,7 @@ class ChangeEvent(_message.Message):
         SWITCH: ChangeEvent._Kind.ValueType  # 19
         """State changed by SwitchTasks."""
         MOVE: ChangeEvent._Kind.ValueType  # 20
-        """Moved to or from another tube; reason names the task in the other tube. A task that becomes a
+        """Moved to or from another tube; target is the task in the other tube. A task that becomes a
         dead letter has MOVE in the dead-letter tube, and in its own tube the kind of the transition
         that used up its attempts.
         """
@@ -495,7 +530,7 @@ class ChangeEvent(_message.Message):
         DEPENDENCIES_DONE: ChangeEvent._Kind.ValueType  # 24
         """No longer held because its last dependency ended."""
         DEPENDENCY_FAILED: ChangeEvent._Kind.ValueType  # 25
-        """Cancelled because a dependency failed; reason names that dependency."""
+        """Cancelled because a dependency failed; target is that dependency."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
         """Cause of a transition."""
@@ -541,7 +576,7 @@ class ChangeEvent(_message.Message):
     SWITCH: ChangeEvent.Kind.ValueType  # 19
     """State changed by SwitchTasks."""
     MOVE: ChangeEvent.Kind.ValueType  # 20
-    """Moved to or from another tube; reason names the task in the other tube. A task that becomes a
+    """Moved to or from another tube; target is the task in the other tube. A task that becomes a
     dead letter has MOVE in the dead-letter tube, and in its own tube the kind of the transition
     that used up its attempts.
     """
@@ -554,7 +589,7 @@ class ChangeEvent(_message.Message):
     DEPENDENCIES_DONE: ChangeEvent.Kind.ValueType  # 24
     """No longer held because its last dependency ended."""
     DEPENDENCY_FAILED: ChangeEvent.Kind.ValueType  # 25
-    """Cancelled because a dependency failed; reason names that dependency."""
+    """Cancelled because a dependency failed; target is that dependency."""
 
     SEQ_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
@@ -575,6 +610,10 @@ class ChangeEvent(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """Sequence number, from 0 and without gaps within the partition."""
     revision: _builtins.int
@@ -613,13 +652,32 @@ class ChangeEvent(_message.Message):
     characters of its id.
     """
     reason: _builtins.str
-    """Class of the failure, for releases and burials."""
+    """Class of the failure that ended the attempt or came with a burial, or a constant of the queue:
+    LEASE_EXPIRED, SESSION_ENDED, ATTEMPTS_EXHAUSTED, BURIED_MAX, DEPENDENCY_FAILED.
+    """
     type: _builtins.str
     """Type of the task."""
     payload_bytes: _builtins.int
     """Size of the payload in bytes."""
     outcome: _task_pb2.Task.Outcome.ValueType
-    """How the task ended, or BURIED_OUT, if this event ended or buried it."""
+    """Outcome of the task, or BURIED_OUT, if this event ended or buried it."""
+    message: _builtins.str
+    """Description of the failure, at most 256 bytes."""
+    fingerprint: _builtins.int
+    """Hash of the reason and of the message without its ids and numbers. Failures of the same kind
+    have the same fingerprint. 0: no failure.
+    """
+    target: _builtins.str
+    """The other task, as "tube/id": the task in the other tube of a move, or the dependency that
+    failed.
+    """
+    @_builtins.property
+    def content(self) -> _task_pb2.TaskSpec:
+        """With ReadChangesRequest.contents: the requested parts of the task as the called node stores them
+        when it sends the event, which can be later than the event. Absent: the tube no longer has the
+        task. An acknowledged task stays if the tube's on_ack is KEEP or RETAIN.
+        """
+
     def __init__(
         self,
         *,
@@ -642,10 +700,14 @@ class ChangeEvent(_message.Message):
         type: _builtins.str = ...,
         payload_bytes: _builtins.int = ...,
         outcome: _task_pb2.Task.Outcome.ValueType = ...,
+        message: _builtins.str = ...,
+        fingerprint: _builtins.int = ...,
+        target: _builtins.str = ...,
+        content: _task_pb2.TaskSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "created_ms", b"created_ms", "from_state", b"from_state", "kind", b"kind", "outcome", b"outcome", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "task_id", b"task_id", "to_state", b"to_state", "tube", b"tube", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "content", b"content", "created_ms", b"created_ms", "fingerprint", b"fingerprint", "from_state", b"from_state", "kind", b"kind", "message", b"message", "outcome", b"outcome", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "target", b"target", "task_id", b"task_id", "to_state", b"to_state", "tube", b"tube", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -678,6 +740,9 @@ class ChangeColumns(_message.Message):
     PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
     TEXTS_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
     seq: _builtins.bytes
     """Int64: sequence numbers. Empty: from_seq, from_seq + 1, and so on."""
     revision: _builtins.bytes
@@ -716,13 +781,21 @@ class ChangeColumns(_message.Message):
     """Int32: sizes of the payloads in bytes."""
     outcome: _builtins.bytes
     """Int8: values of Task.Outcome, as in ChangeEvent.outcome."""
+    message: _builtins.bytes
+    """Int32: descriptions of failures, as indexes into texts."""
+    fingerprint: _builtins.bytes
+    """Int64: fingerprints of failures."""
+    target: _builtins.bytes
+    """Int32: other tasks, as "tube/id", as indexes into texts."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of tubes."""
 
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts of the columns subqueue, session, reason and type. The first text is empty."""
+        """Texts of the columns subqueue, session, reason, type, message and target. The first text is
+        empty.
+        """
 
     def __init__(
         self,
@@ -748,10 +821,13 @@ class ChangeColumns(_message.Message):
         payload_bytes: _builtins.bytes = ...,
         texts: _abc.Iterable[_builtins.str] | None = ...,
         outcome: _builtins.bytes = ...,
+        message: _builtins.bytes = ...,
+        fingerprint: _builtins.bytes = ...,
+        target: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "created_ms", b"created_ms", "from_state", b"from_state", "kind", b"kind", "outcome", b"outcome", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "task_id", b"task_id", "texts", b"texts", "to_state", b"to_state", "tube", b"tube", "tubes", b"tubes", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "created_ms", b"created_ms", "fingerprint", b"fingerprint", "from_state", b"from_state", "kind", b"kind", "message", b"message", "outcome", b"outcome", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "target", b"target", "task_id", b"task_id", "texts", b"texts", "to_state", b"to_state", "tube", b"tube", "tubes", b"tubes", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -877,3 +953,251 @@ class CommitCursorResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CommitCursorResponse: _TypeAlias = CommitCursorResponse  # noqa: Y015
+
+@_typing.final
+class GetTaskEventsRequest(_message.Message):
+    """Request of GetTaskEvents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUBE_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    EVENTS_MAX_FIELD_NUMBER: _builtins.int
+    tube: _builtins.str
+    """Name of the tube."""
+    task_id: _builtins.int
+    """Id of the task."""
+    events_max: _builtins.int
+    """Maximum number of events, 1 to 100. 0: 100."""
+    def __init__(
+        self,
+        *,
+        tube: _builtins.str = ...,
+        task_id: _builtins.int = ...,
+        events_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events_max", b"events_max", "task_id", b"task_id", "tube", b"tube"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTaskEventsRequest: _TypeAlias = GetTaskEventsRequest  # noqa: Y015
+
+@_typing.final
+class GetTaskEventsResponse(_message.Message):
+    """Response of GetTaskEvents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    complete: _builtins.bool
+    """True: the last event is the first event of the task in this tube. False: older events were
+    removed by retention, are beyond events_max, or are from before a correction of the wall clock.
+    """
+    now_ms: _builtins.int
+    """Wall time of the cluster."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChangeEvent]:
+        """The events, newest first."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___ChangeEvent] | None = ...,
+        complete: _builtins.bool = ...,
+        now_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "events", b"events", "now_ms", b"now_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTaskEventsResponse: _TypeAlias = GetTaskEventsResponse  # noqa: Y015
+
+@_typing.final
+class OpenTaskSnapshotRequest(_message.Message):
+    """Request of OpenTaskSnapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSISTENCY_FIELD_NUMBER: _builtins.int
+    KEEP_MS_FIELD_NUMBER: _builtins.int
+    keep_ms: _builtins.int
+    """Time for which the node keeps the snapshot after its last use, up to 3 600 000. 0: 600 000."""
+    @_builtins.property
+    def consistency(self) -> _task_pb2.Consistency:
+        """How current the snapshot must be."""
+
+    def __init__(
+        self,
+        *,
+        consistency: _task_pb2.Consistency | None = ...,
+        keep_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "keep_ms", b"keep_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTaskSnapshotRequest: _TypeAlias = OpenTaskSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class TaskSnapshotTube(_message.Message):
+    """A tube of a snapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUBE_FIELD_NUMBER: _builtins.int
+    FIRST_ID_FIELD_NUMBER: _builtins.int
+    LAST_ID_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    tube: _builtins.str
+    """Name of the tube."""
+    first_id: _builtins.int
+    """Smallest id of a task."""
+    last_id: _builtins.int
+    """Greatest id of a task."""
+    tasks: _builtins.int
+    """Number of tasks."""
+    def __init__(
+        self,
+        *,
+        tube: _builtins.str = ...,
+        first_id: _builtins.int = ...,
+        last_id: _builtins.int = ...,
+        tasks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_id", b"first_id", "last_id", b"last_id", "tasks", b"tasks", "tube", b"tube"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskSnapshotTube: _TypeAlias = TaskSnapshotTube  # noqa: Y015
+
+@_typing.final
+class OpenTaskSnapshotResponse(_message.Message):
+    """Response of OpenTaskSnapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    TUBES_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    snapshot_id: _builtins.str
+    """Identity of the snapshot, for ReadTaskSnapshot."""
+    node: _builtins.str
+    """Name of the node that keeps the snapshot."""
+    revision: _builtins.int
+    """Log index of the snapshot: it contains the effects of this entry and of all entries before it.
+    Events with a greater revision are not contained.
+    """
+    now_ms: _builtins.int
+    """Wall time of the cluster."""
+    @_builtins.property
+    def cursor(self) -> Global___FeedCursor:
+        """Position in the change feed. All events before it are contained. Events after it are contained
+        if their revision is not greater than that of the snapshot.
+        """
+
+    @_builtins.property
+    def tubes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskSnapshotTube]:
+        """The tubes with tasks that the caller may read, in the order of their names."""
+
+    def __init__(
+        self,
+        *,
+        snapshot_id: _builtins.str = ...,
+        node: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        cursor: Global___FeedCursor | None = ...,
+        tubes: _abc.Iterable[Global___TaskSnapshotTube] | None = ...,
+        now_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "node", b"node", "now_ms", b"now_ms", "revision", b"revision", "snapshot_id", b"snapshot_id", "tubes", b"tubes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTaskSnapshotResponse: _TypeAlias = OpenTaskSnapshotResponse  # noqa: Y015
+
+@_typing.final
+class ReadTaskSnapshotRequest(_message.Message):
+    """Request of ReadTaskSnapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    TUBE_FIELD_NUMBER: _builtins.int
+    AFTER_ID_FIELD_NUMBER: _builtins.int
+    LAST_ID_FIELD_NUMBER: _builtins.int
+    PAYLOAD_OMIT_FIELD_NUMBER: _builtins.int
+    snapshot_id: _builtins.str
+    """Identity of the snapshot."""
+    tube: _builtins.str
+    """Name of the tube."""
+    after_id: _builtins.int
+    """Sends only tasks with greater ids."""
+    last_id: _builtins.int
+    """Greatest id to send. 0: no limit."""
+    payload_omit: _builtins.bool
+    """True: leave the payloads out of the response."""
+    def __init__(
+        self,
+        *,
+        snapshot_id: _builtins.str = ...,
+        tube: _builtins.str = ...,
+        after_id: _builtins.int = ...,
+        last_id: _builtins.int = ...,
+        payload_omit: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_id", b"after_id", "last_id", b"last_id", "payload_omit", b"payload_omit", "snapshot_id", b"snapshot_id", "tube", b"tube"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadTaskSnapshotRequest: _TypeAlias = ReadTaskSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class ReadTaskSnapshotResponse(_message.Message):
+    """A part of the tasks of a snapshot. Parts are in order, and each continues where the previous one
+    ended.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    THROUGH_ID_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    through_id: _builtins.int
+    """All tasks with ids up to this one have been sent."""
+    last: _builtins.bool
+    """True: the part is the last one."""
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
+        """The tasks; without the session that holds a TAKEN task."""
+
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[_task_pb2.Task] | None = ...,
+        through_id: _builtins.int = ...,
+        last: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "tasks", b"tasks", "through_id", b"through_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadTaskSnapshotResponse: _TypeAlias = ReadTaskSnapshotResponse  # noqa: Y015

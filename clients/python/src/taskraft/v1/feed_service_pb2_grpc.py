@@ -66,6 +66,21 @@ class FeedServiceStub(object):
                 request_serializer=taskraft_dot_v1_dot_feed__service__pb2.CommitCursorRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_feed__service__pb2.CommitCursorResponse.FromString,
                 _registered_method=True)
+        self.GetTaskEvents = channel.unary_unary(
+                '/taskraft.v1.FeedService/GetTaskEvents',
+                request_serializer=taskraft_dot_v1_dot_feed__service__pb2.GetTaskEventsRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_feed__service__pb2.GetTaskEventsResponse.FromString,
+                _registered_method=True)
+        self.OpenTaskSnapshot = channel.unary_unary(
+                '/taskraft.v1.FeedService/OpenTaskSnapshot',
+                request_serializer=taskraft_dot_v1_dot_feed__service__pb2.OpenTaskSnapshotRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_feed__service__pb2.OpenTaskSnapshotResponse.FromString,
+                _registered_method=True)
+        self.ReadTaskSnapshot = channel.unary_stream(
+                '/taskraft.v1.FeedService/ReadTaskSnapshot',
+                request_serializer=taskraft_dot_v1_dot_feed__service__pb2.ReadTaskSnapshotRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_feed__service__pb2.ReadTaskSnapshotResponse.FromString,
+                _registered_method=True)
 
 
 class FeedServiceServicer(object):
@@ -115,6 +130,35 @@ class FeedServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTaskEvents(self, request, context):
+        """Returns the transitions of one existing task, newest first, as the called node has applied them.
+
+        The call follows the task back from its current state. Events that do not change the state
+        (TOUCH, UPDATE, CANCEL) are left out. Refused with TASK_NOT_FOUND if the task does not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenTaskSnapshot(self, request, context):
+        """Freezes all tasks at one revision, so that ReadTaskSnapshot reads them from the called node.
+
+        A snapshot does not contain the tasks of temporary tubes. It occupies disk space only for files
+        that the node has replaced since. Refused with LIMIT_REACHED if the node keeps 4 snapshots that
+        are being read; an idle one is replaced.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadTaskSnapshot(self, request, context):
+        """Streams a range of the tasks of one tube of a snapshot, in the order of their ids. Refused with
+        SNAPSHOT_NOT_FOUND if the called node does not keep the snapshot.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FeedServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -142,6 +186,21 @@ def add_FeedServiceServicer_to_server(servicer, server):
                     servicer.CommitCursor,
                     request_deserializer=taskraft_dot_v1_dot_feed__service__pb2.CommitCursorRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_feed__service__pb2.CommitCursorResponse.SerializeToString,
+            ),
+            'GetTaskEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTaskEvents,
+                    request_deserializer=taskraft_dot_v1_dot_feed__service__pb2.GetTaskEventsRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_feed__service__pb2.GetTaskEventsResponse.SerializeToString,
+            ),
+            'OpenTaskSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenTaskSnapshot,
+                    request_deserializer=taskraft_dot_v1_dot_feed__service__pb2.OpenTaskSnapshotRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_feed__service__pb2.OpenTaskSnapshotResponse.SerializeToString,
+            ),
+            'ReadTaskSnapshot': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadTaskSnapshot,
+                    request_deserializer=taskraft_dot_v1_dot_feed__service__pb2.ReadTaskSnapshotRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_feed__service__pb2.ReadTaskSnapshotResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -286,6 +345,87 @@ class FeedService(object):
             '/taskraft.v1.FeedService/CommitCursor',
             taskraft_dot_v1_dot_feed__service__pb2.CommitCursorRequest.SerializeToString,
             taskraft_dot_v1_dot_feed__service__pb2.CommitCursorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTaskEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.FeedService/GetTaskEvents',
+            taskraft_dot_v1_dot_feed__service__pb2.GetTaskEventsRequest.SerializeToString,
+            taskraft_dot_v1_dot_feed__service__pb2.GetTaskEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenTaskSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.FeedService/OpenTaskSnapshot',
+            taskraft_dot_v1_dot_feed__service__pb2.OpenTaskSnapshotRequest.SerializeToString,
+            taskraft_dot_v1_dot_feed__service__pb2.OpenTaskSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadTaskSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/taskraft.v1.FeedService/ReadTaskSnapshot',
+            taskraft_dot_v1_dot_feed__service__pb2.ReadTaskSnapshotRequest.SerializeToString,
+            taskraft_dot_v1_dot_feed__service__pb2.ReadTaskSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

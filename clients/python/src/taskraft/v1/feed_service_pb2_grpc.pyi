@@ -53,6 +53,23 @@ class FeedServiceStub:
     consumer has not read. The limit on the feed's size still removes them; a consumer that then
     reads below the oldest event gets CURSOR_TRIMMED.
     """
+    GetTaskEvents: _grpc.UnaryUnaryMultiCallable[_feed_service_pb2.GetTaskEventsRequest, _feed_service_pb2.GetTaskEventsResponse]
+    """Returns the transitions of one existing task, newest first, as the called node has applied them.
+
+    The call follows the task back from its current state. Events that do not change the state
+    (TOUCH, UPDATE, CANCEL) are left out. Refused with TASK_NOT_FOUND if the task does not exist.
+    """
+    OpenTaskSnapshot: _grpc.UnaryUnaryMultiCallable[_feed_service_pb2.OpenTaskSnapshotRequest, _feed_service_pb2.OpenTaskSnapshotResponse]
+    """Freezes all tasks at one revision, so that ReadTaskSnapshot reads them from the called node.
+
+    A snapshot does not contain the tasks of temporary tubes. It occupies disk space only for files
+    that the node has replaced since. Refused with LIMIT_REACHED if the node keeps 4 snapshots that
+    are being read; an idle one is replaced.
+    """
+    ReadTaskSnapshot: _grpc.UnaryStreamMultiCallable[_feed_service_pb2.ReadTaskSnapshotRequest, _feed_service_pb2.ReadTaskSnapshotResponse]
+    """Streams a range of the tasks of one tube of a snapshot, in the order of their ids. Refused with
+    SNAPSHOT_NOT_FOUND if the called node does not keep the snapshot.
+    """
 
 @_typing.type_check_only
 class FeedServiceAsyncStub(FeedServiceStub):
@@ -78,6 +95,23 @@ class FeedServiceAsyncStub(FeedServiceStub):
     """Stores the position of a named consumer. Retention by age does not remove events that a
     consumer has not read. The limit on the feed's size still removes them; a consumer that then
     reads below the oldest event gets CURSOR_TRIMMED.
+    """
+    GetTaskEvents: _aio.UnaryUnaryMultiCallable[_feed_service_pb2.GetTaskEventsRequest, _feed_service_pb2.GetTaskEventsResponse]  # type: ignore[assignment]
+    """Returns the transitions of one existing task, newest first, as the called node has applied them.
+
+    The call follows the task back from its current state. Events that do not change the state
+    (TOUCH, UPDATE, CANCEL) are left out. Refused with TASK_NOT_FOUND if the task does not exist.
+    """
+    OpenTaskSnapshot: _aio.UnaryUnaryMultiCallable[_feed_service_pb2.OpenTaskSnapshotRequest, _feed_service_pb2.OpenTaskSnapshotResponse]  # type: ignore[assignment]
+    """Freezes all tasks at one revision, so that ReadTaskSnapshot reads them from the called node.
+
+    A snapshot does not contain the tasks of temporary tubes. It occupies disk space only for files
+    that the node has replaced since. Refused with LIMIT_REACHED if the node keeps 4 snapshots that
+    are being read; an idle one is replaced.
+    """
+    ReadTaskSnapshot: _aio.UnaryStreamMultiCallable[_feed_service_pb2.ReadTaskSnapshotRequest, _feed_service_pb2.ReadTaskSnapshotResponse]  # type: ignore[assignment]
+    """Streams a range of the tasks of one tube of a snapshot, in the order of their ids. Refused with
+    SNAPSHOT_NOT_FOUND if the called node does not keep the snapshot.
     """
 
 class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -131,6 +165,41 @@ class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
         """Stores the position of a named consumer. Retention by age does not remove events that a
         consumer has not read. The limit on the feed's size still removes them; a consumer that then
         reads below the oldest event gets CURSOR_TRIMMED.
+        """
+
+    @_abc_1.abstractmethod
+    def GetTaskEvents(
+        self,
+        request: _feed_service_pb2.GetTaskEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_feed_service_pb2.GetTaskEventsResponse, _abc.Awaitable[_feed_service_pb2.GetTaskEventsResponse]]:
+        """Returns the transitions of one existing task, newest first, as the called node has applied them.
+
+        The call follows the task back from its current state. Events that do not change the state
+        (TOUCH, UPDATE, CANCEL) are left out. Refused with TASK_NOT_FOUND if the task does not exist.
+        """
+
+    @_abc_1.abstractmethod
+    def OpenTaskSnapshot(
+        self,
+        request: _feed_service_pb2.OpenTaskSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_feed_service_pb2.OpenTaskSnapshotResponse, _abc.Awaitable[_feed_service_pb2.OpenTaskSnapshotResponse]]:
+        """Freezes all tasks at one revision, so that ReadTaskSnapshot reads them from the called node.
+
+        A snapshot does not contain the tasks of temporary tubes. It occupies disk space only for files
+        that the node has replaced since. Refused with LIMIT_REACHED if the node keeps 4 snapshots that
+        are being read; an idle one is replaced.
+        """
+
+    @_abc_1.abstractmethod
+    def ReadTaskSnapshot(
+        self,
+        request: _feed_service_pb2.ReadTaskSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_feed_service_pb2.ReadTaskSnapshotResponse], _abc.AsyncIterator[_feed_service_pb2.ReadTaskSnapshotResponse]]:
+        """Streams a range of the tasks of one tube of a snapshot, in the order of their ids. Refused with
+        SNAPSHOT_NOT_FOUND if the called node does not keep the snapshot.
         """
 
 def add_FeedServiceServicer_to_server(servicer: FeedServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

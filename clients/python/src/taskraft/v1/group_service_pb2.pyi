@@ -135,8 +135,8 @@ class Group(_message.Message):
 
     @_builtins.property
     def last_error(self) -> _error_pb2.Error:
-        """Why the end task or the abort task could not be put: its tube does not exist or does not accept
-        the task. Absent: no error. Set by the server.
+        """Reason for which the end task or the abort task could not be put: its tube does not exist or
+        does not accept the task. Absent: no error. Set by the server.
         """
 
     def __init__(
@@ -364,7 +364,7 @@ class GetGroupRequest(_message.Message):
     """Name of the group."""
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How current the response must be."""
+        """Required freshness of the response."""
 
     def __init__(
         self,
@@ -505,7 +505,7 @@ class ListGroupsRequest(_message.Message):
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How current the response must be."""
+        """Required freshness of the response."""
 
     def __init__(
         self,

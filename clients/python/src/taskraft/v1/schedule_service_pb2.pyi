@@ -117,9 +117,9 @@ class Schedule(_message.Message):
     are put in the order of their times.
     """
     catch_up: Global___Schedule.CatchUp.ValueType
-    """What happens to missed times."""
+    """Treatment of missed times."""
     overlap: Global___Schedule.Overlap.ValueType
-    """What happens when the previous task has not ended."""
+    """Action when the previous task has not ended."""
     tube: _builtins.str
     """Name of the tube."""
     paused: _builtins.bool
@@ -147,7 +147,7 @@ class Schedule(_message.Message):
 
     @_builtins.property
     def last_error(self) -> _error_pb2.Error:
-        """Why the last put was refused. Absent: the last put was not refused. Set by the server."""
+        """Reason of the refusal of the last put. Absent: the last put was not refused. Set by the server."""
 
     def __init__(
         self,
@@ -384,21 +384,29 @@ class GetScheduleRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     CONSISTENCY_FIELD_NUMBER: _builtins.int
+    TIMES_MAX_FIELD_NUMBER: _builtins.int
+    AFTER_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the schedule."""
+    times_max: _builtins.int
+    """Maximum number of times to compute, 0 to 100."""
+    after_ms: _builtins.int
+    """Instant after which the computed times begin. 0: now."""
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How current the response must be."""
+        """Required freshness of the response."""
 
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         consistency: _task_pb2.Consistency | None = ...,
+        times_max: _builtins.int = ...,
+        after_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ms", b"after_ms", "consistency", b"consistency", "name", b"name", "times_max", b"times_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -411,18 +419,26 @@ class GetScheduleResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    TIMES_MS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def schedule(self) -> Global___Schedule:
         """The schedule."""
+
+    @_builtins.property
+    def times_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The first times of the cron expression after after_ms, without jitter, also of a paused
+        schedule; at most times_max, and only times within 10 years.
+        """
 
     def __init__(
         self,
         *,
         schedule: Global___Schedule | None = ...,
+        times_ms: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule", "times_ms", b"times_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -443,7 +459,7 @@ class ListSchedulesRequest(_message.Message):
     """The next_page_token of the previous page. Empty: the first page."""
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How current the response must be."""
+        """Required freshness of the response."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class Session(_message.Message):
     name: _builtins.str
     """Name for people. At most 128 bytes."""
     ttr_ms: _builtins.int
-    """How long the session lives after its last stream or heartbeat."""
+    """Lifetime of the session after its last stream or heartbeat."""
     expires_ms: _builtins.int
     """Instant at which the session expires without another heartbeat. 0: a stream of the session is
     open.
@@ -87,7 +87,7 @@ class OpenSessionRequest(_message.Message):
     name: _builtins.str
     """Name for people. At most 128 bytes."""
     ttr_ms: _builtins.int
-    """How long the session lives after its last heartbeat, 1 000 to 86 400 000. 0: the cluster
+    """Lifetime of the session after its last heartbeat, 1 000 to 86 400 000. 0: the cluster
     setting session_ttr_ms, 15 000 by default.
     """
     client_id: _builtins.str
@@ -289,7 +289,7 @@ class ListSessionsRequest(_message.Message):
     """The next_page_token of the previous page. Empty: the first page."""
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How current the response must be."""
+        """Required freshness of the response."""
 
     def __init__(
         self,
@@ -341,3 +341,88 @@ class ListSessionsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListSessionsResponse: _TypeAlias = ListSessionsResponse  # noqa: Y015
+
+@_typing.final
+class ListLeasesRequest(_message.Message):
+    """Request of ListLeases."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CONSISTENCY_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Id of the session, or its first 8 characters as ListSessions returns them. Refused with
+    SESSION_NOT_FOUND if there is no such session, if several sessions begin with these characters,
+    or if the caller neither owns the session nor manages the cluster.
+    """
+    page_size: _builtins.int
+    """Maximum number of tasks on a page, 1 to 1 000. 0: 1 000."""
+    page_token: _builtins.str
+    """The next_page_token of the previous page. Empty: the first page."""
+    @_builtins.property
+    def consistency(self) -> _task_pb2.Consistency:
+        """How current the response must be."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        consistency: _task_pb2.Consistency | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLeasesRequest: _TypeAlias = ListLeasesRequest  # noqa: Y015
+
+@_typing.final
+class ListLeasesResponse(_message.Message):
+    """Response of ListLeases."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page. Empty: this is the last page."""
+    now_ms: _builtins.int
+    """Wall time of the cluster. lease_until_ms - now_ms is the remaining time of a lease."""
+    partial: _builtins.bool
+    """True: a part of the cluster did not answer, so the response is incomplete. Always false while a
+    cluster has one cell.
+    """
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The session, with the first 8 characters of its id."""
+
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
+        """The tasks in the order of their takes, without payloads; first the tasks of replicated tubes,
+        then those of temporary tubes.
+        """
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+        tasks: _abc.Iterable[_task_pb2.Task] | None = ...,
+        next_page_token: _builtins.str = ...,
+        now_ms: _builtins.int = ...,
+        partial: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "now_ms", b"now_ms", "partial", b"partial", "session", b"session", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLeasesResponse: _TypeAlias = ListLeasesResponse  # noqa: Y015

@@ -56,6 +56,11 @@ class SessionServiceStub(object):
                 request_serializer=taskraft_dot_v1_dot_session__service__pb2.ListSessionsRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_session__service__pb2.ListSessionsResponse.FromString,
                 _registered_method=True)
+        self.ListLeases = channel.unary_unary(
+                '/taskraft.v1.SessionService/ListLeases',
+                request_serializer=taskraft_dot_v1_dot_session__service__pb2.ListLeasesRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_session__service__pb2.ListLeasesResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer(object):
@@ -92,6 +97,13 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLeases(self, request, context):
+        """Lists the tasks that a session holds, in all tubes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -114,6 +126,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ListSessions,
                     request_deserializer=taskraft_dot_v1_dot_session__service__pb2.ListSessionsRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_session__service__pb2.ListSessionsResponse.SerializeToString,
+            ),
+            'ListLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLeases,
+                    request_deserializer=taskraft_dot_v1_dot_session__service__pb2.ListLeasesRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_session__service__pb2.ListLeasesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -226,6 +243,33 @@ class SessionService(object):
             '/taskraft.v1.SessionService/ListSessions',
             taskraft_dot_v1_dot_session__service__pb2.ListSessionsRequest.SerializeToString,
             taskraft_dot_v1_dot_session__service__pb2.ListSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.SessionService/ListLeases',
+            taskraft_dot_v1_dot_session__service__pb2.ListLeasesRequest.SerializeToString,
+            taskraft_dot_v1_dot_session__service__pb2.ListLeasesResponse.FromString,
             options,
             channel_credentials,
             insecure,

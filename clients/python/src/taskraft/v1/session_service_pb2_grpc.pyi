@@ -45,6 +45,8 @@ class SessionServiceStub:
     """Closes a session and releases its leases."""
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]
     """Lists sessions."""
+    ListLeases: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListLeasesRequest, _session_service_pb2.ListLeasesResponse]
+    """Lists the tasks that a session holds, in all tubes."""
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
@@ -63,6 +65,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Closes a session and releases its leases."""
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """Lists sessions."""
+    ListLeases: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListLeasesRequest, _session_service_pb2.ListLeasesResponse]  # type: ignore[assignment]
+    """Lists the tasks that a session holds, in all tubes."""
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Opens, extends and closes sessions. A session groups the leases of one consumer process, so that
@@ -102,5 +106,13 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListSessionsResponse, _abc.Awaitable[_session_service_pb2.ListSessionsResponse]]:
         """Lists sessions."""
+
+    @_abc_1.abstractmethod
+    def ListLeases(
+        self,
+        request: _session_service_pb2.ListLeasesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_service_pb2.ListLeasesResponse, _abc.Awaitable[_session_service_pb2.ListLeasesResponse]]:
+        """Lists the tasks that a session holds, in all tubes."""
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -197,7 +197,7 @@ class TaskSpec(_message.Message):
     the tube's ttl_scope covers. The initial delay is added. Default: the tube's ttl_ms.
     """
     ttr_ms: _builtins.int
-    """Time to run: how long a lease lasts unless it is touched. When it ends, the attempt counts as
+    """Time to run: duration of a lease that is not touched. When the lease ends, the attempt counts as
     failed and the task becomes ready again, as the retry policy says. Default: the tube's ttr_ms.
     """
     subqueue: _builtins.str
@@ -206,7 +206,7 @@ class TaskSpec(_message.Message):
     an empty subqueue share one sub-queue.
     """
     on_conflict: Global___TaskSpec.OnConflict.ValueType
-    """What to do when the unique key conflicts with another task. Requires unique_key."""
+    """Action when the unique key conflicts with another task. Requires unique_key."""
     type: _builtins.str
     """Type of the work, at most 128 bytes. Consumers can take tasks of chosen types only. Empty:
     none.
@@ -227,7 +227,7 @@ class TaskSpec(_message.Message):
     Absent: at any age. Requires unique_key.
     """
     on_dependency_failure: Global___TaskSpec.OnDependencyFailure.ValueType
-    """What happens to the task when a dependency fails."""
+    """Effect on the task when a dependency fails."""
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
         """Headers: the W3C trace context ("traceparent", "tracestate") and the user's own. A name has 1
@@ -438,7 +438,7 @@ class RetryPolicy(_message.Message):
     task and the attempt, so it is the same on all nodes.
     """
     exhausted: Global___RetryPolicy.Exhausted.ValueType
-    """What happens when no attempts are left."""
+    """Action when no attempts are left."""
     position: Global___TaskSpec.Position.ValueType
     """Position of the retried task: its old place (unspecified), before all ready tasks (FRONT), or
     after all ready tasks (BACK).
@@ -631,7 +631,7 @@ class Task(_message.Message):
         """Ended, but the task is not kept, so how it ended is unknown. Only in WaitTasksResponse."""
 
     class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
-        """How a task ended."""
+        """Outcome of a task."""
 
     OUTCOME_UNSPECIFIED: Task.Outcome.ValueType  # 0
     """The task has not ended."""
@@ -654,7 +654,7 @@ class Task(_message.Message):
 
     @_typing.final
     class Origin(_message.Message):
-        """Where a dead letter was before it was moved to the dead-letter tube."""
+        """Place of a dead letter before the move to the dead-letter tube."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -749,7 +749,7 @@ class Task(_message.Message):
     result_content_type: _builtins.str
     """Media type of the result."""
     outcome: Global___Task.Outcome.ValueType
-    """How the task ended."""
+    """Outcome of the task."""
     times_buried: _builtins.int
     """Number of times that the task was buried."""
     cancel_requested: _builtins.bool
@@ -774,7 +774,7 @@ class Task(_message.Message):
 
     @_builtins.property
     def origin(self) -> Global___Task.Origin:
-        """Where a dead letter came from. Removed when the task returns to that tube. Absent: not a dead
+        """Origin of a dead letter. Removed when the task returns to that tube. Absent: not a dead
         letter.
         """
 
@@ -1003,7 +1003,7 @@ Global___TaskUpdate: _TypeAlias = TaskUpdate  # noqa: Y015
 
 @_typing.final
 class Consistency(_message.Message):
-    """How current the data of a read must be."""
+    """Required freshness of the data of a read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

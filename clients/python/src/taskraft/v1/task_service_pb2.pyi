@@ -147,6 +147,7 @@ class TakeSource(_message.Message):
 
     TUBE_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
+    YIELDING_FIELD_NUMBER: _builtins.int
     tube: _builtins.str
     """Name of the tube, or a pattern in which "*" matches any characters."""
     weight: _builtins.int
@@ -154,15 +155,22 @@ class TakeSource(_message.Message):
     pattern matches has this weight. Either all sources of a take have a weight or none. 0: no
     weight; the most urgent task of all sources goes first.
     """
+    yielding: _builtins.bool
+    """True: while consumers wait, this consumer gets a task of this source only if no consumer whose
+    source for the tube has yielding = false can get the task. For a general consumer, for example
+    one with the source "*", beside the consumers of single tubes. A take that finds a ready task
+    at once does not wait, and does not yield.
+    """
     def __init__(
         self,
         *,
         tube: _builtins.str = ...,
         weight: _builtins.int = ...,
+        yielding: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tube", b"tube", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tube", b"tube", "weight", b"weight", "yielding", b"yielding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -224,7 +232,7 @@ class TakeTasksRequest(_message.Message):
     """
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___TakeSource]:
-        """Where to take from: 1 to 64 sources."""
+        """Tubes to take from: 1 to 64 sources."""
 
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -361,9 +369,9 @@ class Settlement(_message.Message):
         result_content_type: _builtins.str
         """Media type of the result. At most 255 bytes."""
         keep: Global___Settlement.Ack.Keep.ValueType
-        """What happens to the task."""
+        """Treatment of the acknowledged task."""
         retain_ms: _builtins.int
-        """How long a kept task stays. A ZOMBIE needs a value greater than 0 and less than 100 years.
+        """Time for which a kept task stays. A ZOMBIE needs a value greater than 0 and less than 100 years.
         Absent: the tube's retain_ms. Refused if the task is not kept.
         """
         payload: _builtins.bytes
@@ -440,7 +448,7 @@ class Settlement(_message.Message):
         says.
         """
         ttl_policy: Global___Settlement.Release.TtlPolicy.ValueType
-        """What happens to the time to live."""
+        """Effect of the delay on the time to live."""
         ttl_ms: _builtins.int
         """With RESET: the new time to live. Absent: the tube's ttl_ms."""
         position: _task_pb2.TaskSpec.Position.ValueType
@@ -453,7 +461,7 @@ class Settlement(_message.Message):
         """True: do not count this attempt, because the task was not processed."""
         @_builtins.property
         def failure(self) -> _task_pb2.Failure:
-            """Why the task is released. Absent: the failure of the task stays unchanged."""
+            """Failure that is the reason of the release. Absent: the failure of the task stays unchanged."""
 
         @_builtins.property
         def update(self) -> _task_pb2.TaskUpdate:
@@ -494,7 +502,7 @@ class Settlement(_message.Message):
         UPDATE_FIELD_NUMBER: _builtins.int
         @_builtins.property
         def failure(self) -> _task_pb2.Failure:
-            """Why the task is buried."""
+            """Failure that is the reason of the burial."""
 
         @_builtins.property
         def update(self) -> _task_pb2.TaskUpdate:
@@ -523,7 +531,7 @@ class Settlement(_message.Message):
         FAILURE_FIELD_NUMBER: _builtins.int
         @_builtins.property
         def failure(self) -> _task_pb2.Failure:
-            """Why the task is given up."""
+            """Failure that is the reason for giving the task up."""
 
         def __init__(
             self,
@@ -651,6 +659,35 @@ class TouchedLease(_message.Message):
 Global___TouchedLease: _TypeAlias = TouchedLease  # noqa: Y015
 
 @_typing.final
+class GivenUpLease(_message.Message):
+    """A lease after a Release or a Reject that did not make the task READY or DELAYED."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    token: _builtins.int
+    """Token of the lease."""
+    outcome: _task_pb2.Task.Outcome.ValueType
+    """Outcome of the task. BURIED_OUT: the task is BURIED, because no attempts are left, or
+    because it was rejected. FAILED: the task was removed, or moved to the dead-letter tube.
+    DELETED: the task was removed, because a CancelTasks or CancelGroup call had asked for it.
+    """
+    def __init__(
+        self,
+        *,
+        token: _builtins.int = ...,
+        outcome: _task_pb2.Task.Outcome.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GivenUpLease: _TypeAlias = GivenUpLease  # noqa: Y015
+
+@_typing.final
 class SettleTasksRequest(_message.Message):
     """Request of SettleTasks."""
 
@@ -707,6 +744,7 @@ class SettleTasksResponse(_message.Message):
     TOUCHED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Log index at which the settlements were applied."""
     @_builtins.property
@@ -724,6 +762,10 @@ class SettleTasksResponse(_message.Message):
         empty message: the lease was refused, or the request was answered before.
         """
 
+    @_builtins.property
+    def given_up(self) -> _containers.RepeatedCompositeFieldContainer[Global___GivenUpLease]:
+        """The leases of Release and Reject whose tasks did not become READY or DELAYED, in order."""
+
     def __init__(
         self,
         *,
@@ -731,10 +773,11 @@ class SettleTasksResponse(_message.Message):
         touched: _abc.Iterable[Global___TouchedLease] | None = ...,
         revision: _builtins.int = ...,
         tasks: _abc.Iterable[_task_pb2.Task] | None = ...,
+        given_up: _abc.Iterable[Global___GivenUpLease] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "revision", b"revision", "tasks", b"tasks", "touched", b"touched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "given_up", b"given_up", "revision", b"revision", "tasks", b"tasks", "touched", b"touched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -798,7 +841,7 @@ class SubscribeRequest(_message.Message):
         """
         @_builtins.property
         def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___TakeSource]:
-            """Where to take from: 1 to 64 sources."""
+            """Tubes to take from: 1 to 64 sources."""
 
         @_builtins.property
         def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -998,6 +1041,7 @@ class SubscribeResponse(_message.Message):
         ERRORS_FIELD_NUMBER: _builtins.int
         TOUCHED_FIELD_NUMBER: _builtins.int
         ERROR_FIELD_NUMBER: _builtins.int
+        GIVEN_UP_FIELD_NUMBER: _builtins.int
         request_id: _builtins.str
         """The request_id of the client's message, as an echo."""
         @_builtins.property
@@ -1014,6 +1058,10 @@ class SubscribeResponse(_message.Message):
         def error(self) -> _error_pb2.Error:
             """Set if the whole message was refused."""
 
+        @_builtins.property
+        def given_up(self) -> _containers.RepeatedCompositeFieldContainer[Global___GivenUpLease]:
+            """The leases of Release and Reject whose tasks did not become READY or DELAYED, in order."""
+
         def __init__(
             self,
             *,
@@ -1021,10 +1069,11 @@ class SubscribeResponse(_message.Message):
             errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
             touched: _abc.Iterable[Global___TouchedLease] | None = ...,
             error: _error_pb2.Error | None = ...,
+            given_up: _abc.Iterable[Global___GivenUpLease] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "errors", b"errors", "request_id", b"request_id", "touched", b"touched"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "errors", b"errors", "given_up", b"given_up", "request_id", b"request_id", "touched", b"touched"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1163,7 +1212,7 @@ class GetTasksRequest(_message.Message):
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How current the response must be."""
+        """Required freshness of the response."""
 
     def __init__(
         self,
@@ -1255,7 +1304,8 @@ class ListTasksRequest(_message.Message):
     position is the character index of the fault, from 0.
     """
     order_by: _builtins.str
-    """Order of the list: "id" (default), "id desc", or "taking". "taking" lists the tasks that a take
+    """Order of the list: "id" (default), "id desc", "taking", or "kicking". "kicking" lists the BURIED
+    tasks in the order in which KickTasks kicks them, without a scan of other tasks. "taking" lists the tasks that a take
     could get now, in the order of takes. In a tube with sub-queues these are the first tasks of
     the sub-queues that may give a task. The pause of a tube and its limits of takes are ignored.
     """
@@ -1267,7 +1317,7 @@ class ListTasksRequest(_message.Message):
     """True: leave the payloads out of the response."""
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How current the first page must be."""
+        """Required freshness of the first page."""
 
     def __init__(
         self,
@@ -1300,7 +1350,7 @@ class ListTasksResponse(_message.Message):
     NOW_MS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token of the next page. Empty: this is the last page. All pages together show each task that
-    existed at the first page and still exists, exactly once. In the order "taking" this holds for
+    existed at the first page and still exists, exactly once. In the orders "taking" and "kicking" this holds for
     tasks whose place does not change.
     """
     revision: _builtins.int
@@ -1391,12 +1441,15 @@ class KickTasksResponse(_message.Message):
     ERRORS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
+    BURIED_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Number of kicked tasks."""
     revision: _builtins.int
     """Log index of the change."""
     continue_after_id: _builtins.int
     """With a filter: pass as after_id to continue. 0: all tasks were examined."""
+    buried: _builtins.int
+    """Number of BURIED tasks that remain in the tube, when the node answered. Always 0 in a batch."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1408,10 +1461,11 @@ class KickTasksResponse(_message.Message):
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         revision: _builtins.int = ...,
         continue_after_id: _builtins.int = ...,
+        buried: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_after_id", b"continue_after_id", "count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buried", b"buried", "continue_after_id", b"continue_after_id", "count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1442,7 +1496,7 @@ class BuryTasksRequest(_message.Message):
 
     @_builtins.property
     def failure(self) -> _task_pb2.Failure:
-        """Why the tasks are buried."""
+        """Failure that is the reason of the burial."""
 
     def __init__(
         self,

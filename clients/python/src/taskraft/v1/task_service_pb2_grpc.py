@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from taskraft.v1 import bulk_sweep_pb2 as taskraft_dot_v1_dot_bulk__sweep__pb2
 from taskraft.v1 import task_service_pb2 as taskraft_dot_v1_dot_task__service__pb2
 
 GRPC_GENERATED_VERSION = '1.80.0'
@@ -150,6 +151,26 @@ class TaskServiceStub(object):
                 '/taskraft.v1.TaskService/ExecuteBatch',
                 request_serializer=taskraft_dot_v1_dot_task__service__pb2.ExecuteBatchRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_task__service__pb2.ExecuteBatchResponse.FromString,
+                _registered_method=True)
+        self.StartBulkSweep = channel.unary_unary(
+                '/taskraft.v1.TaskService/StartBulkSweep',
+                request_serializer=taskraft_dot_v1_dot_bulk__sweep__pb2.StartBulkSweepRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_bulk__sweep__pb2.StartBulkSweepResponse.FromString,
+                _registered_method=True)
+        self.GetBulkSweep = channel.unary_unary(
+                '/taskraft.v1.TaskService/GetBulkSweep',
+                request_serializer=taskraft_dot_v1_dot_bulk__sweep__pb2.GetBulkSweepRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_bulk__sweep__pb2.GetBulkSweepResponse.FromString,
+                _registered_method=True)
+        self.ListBulkSweeps = channel.unary_unary(
+                '/taskraft.v1.TaskService/ListBulkSweeps',
+                request_serializer=taskraft_dot_v1_dot_bulk__sweep__pb2.ListBulkSweepsRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_bulk__sweep__pb2.ListBulkSweepsResponse.FromString,
+                _registered_method=True)
+        self.StopBulkSweep = channel.unary_unary(
+                '/taskraft.v1.TaskService/StopBulkSweep',
+                request_serializer=taskraft_dot_v1_dot_bulk__sweep__pb2.StopBulkSweepRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_bulk__sweep__pb2.StopBulkSweepResponse.FromString,
                 _registered_method=True)
 
 
@@ -311,6 +332,38 @@ class TaskServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StartBulkSweep(self, request, context):
+        """Starts a bulk sweep, which changes many tasks step by step on the server. A sweep is part of the
+        replicated state: it continues after a change of leader and a restart of all nodes. Four sweeps run
+        at a time; up to 96 more wait for their turn. Refused with LIMIT_REACHED beyond that.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetBulkSweep(self, request, context):
+        """Returns a bulk sweep. Refused with BULK_SWEEP_NOT_FOUND if there is none, or if the caller may not
+        read its tube.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListBulkSweeps(self, request, context):
+        """Lists the bulk sweeps of tubes that the caller may read, newest first. The cluster keeps the last
+        1 000 ended sweeps, for 30 days.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StopBulkSweep(self, request, context):
+        """Stops a bulk sweep; changed tasks stay changed. An ended sweep is not changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -398,6 +451,26 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.ExecuteBatch,
                     request_deserializer=taskraft_dot_v1_dot_task__service__pb2.ExecuteBatchRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_task__service__pb2.ExecuteBatchResponse.SerializeToString,
+            ),
+            'StartBulkSweep': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartBulkSweep,
+                    request_deserializer=taskraft_dot_v1_dot_bulk__sweep__pb2.StartBulkSweepRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_bulk__sweep__pb2.StartBulkSweepResponse.SerializeToString,
+            ),
+            'GetBulkSweep': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetBulkSweep,
+                    request_deserializer=taskraft_dot_v1_dot_bulk__sweep__pb2.GetBulkSweepRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_bulk__sweep__pb2.GetBulkSweepResponse.SerializeToString,
+            ),
+            'ListBulkSweeps': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBulkSweeps,
+                    request_deserializer=taskraft_dot_v1_dot_bulk__sweep__pb2.ListBulkSweepsRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_bulk__sweep__pb2.ListBulkSweepsResponse.SerializeToString,
+            ),
+            'StopBulkSweep': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopBulkSweep,
+                    request_deserializer=taskraft_dot_v1_dot_bulk__sweep__pb2.StopBulkSweepRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_bulk__sweep__pb2.StopBulkSweepResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -891,6 +964,114 @@ class TaskService(object):
             '/taskraft.v1.TaskService/ExecuteBatch',
             taskraft_dot_v1_dot_task__service__pb2.ExecuteBatchRequest.SerializeToString,
             taskraft_dot_v1_dot_task__service__pb2.ExecuteBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartBulkSweep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.TaskService/StartBulkSweep',
+            taskraft_dot_v1_dot_bulk__sweep__pb2.StartBulkSweepRequest.SerializeToString,
+            taskraft_dot_v1_dot_bulk__sweep__pb2.StartBulkSweepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetBulkSweep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.TaskService/GetBulkSweep',
+            taskraft_dot_v1_dot_bulk__sweep__pb2.GetBulkSweepRequest.SerializeToString,
+            taskraft_dot_v1_dot_bulk__sweep__pb2.GetBulkSweepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBulkSweeps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.TaskService/ListBulkSweeps',
+            taskraft_dot_v1_dot_bulk__sweep__pb2.ListBulkSweepsRequest.SerializeToString,
+            taskraft_dot_v1_dot_bulk__sweep__pb2.ListBulkSweepsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopBulkSweep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.TaskService/StopBulkSweep',
+            taskraft_dot_v1_dot_bulk__sweep__pb2.StopBulkSweepRequest.SerializeToString,
+            taskraft_dot_v1_dot_bulk__sweep__pb2.StopBulkSweepResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from taskraft.v1 import bulk_sweep_pb2 as _bulk_sweep_pb2
 from taskraft.v1 import task_service_pb2 as _task_service_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -107,6 +108,21 @@ class TaskServiceStub:
     """
     ExecuteBatch: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ExecuteBatchRequest, _task_service_pb2.ExecuteBatchResponse]
     """Executes several operations atomically."""
+    StartBulkSweep: _grpc.UnaryUnaryMultiCallable[_bulk_sweep_pb2.StartBulkSweepRequest, _bulk_sweep_pb2.StartBulkSweepResponse]
+    """Starts a bulk sweep, which changes many tasks step by step on the server. A sweep is part of the
+    replicated state: it continues after a change of leader and a restart of all nodes. Four sweeps run
+    at a time; up to 96 more wait for their turn. Refused with LIMIT_REACHED beyond that.
+    """
+    GetBulkSweep: _grpc.UnaryUnaryMultiCallable[_bulk_sweep_pb2.GetBulkSweepRequest, _bulk_sweep_pb2.GetBulkSweepResponse]
+    """Returns a bulk sweep. Refused with BULK_SWEEP_NOT_FOUND if there is none, or if the caller may not
+    read its tube.
+    """
+    ListBulkSweeps: _grpc.UnaryUnaryMultiCallable[_bulk_sweep_pb2.ListBulkSweepsRequest, _bulk_sweep_pb2.ListBulkSweepsResponse]
+    """Lists the bulk sweeps of tubes that the caller may read, newest first. The cluster keeps the last
+    1 000 ended sweeps, for 30 days.
+    """
+    StopBulkSweep: _grpc.UnaryUnaryMultiCallable[_bulk_sweep_pb2.StopBulkSweepRequest, _bulk_sweep_pb2.StopBulkSweepResponse]
+    """Stops a bulk sweep; changed tasks stay changed. An ended sweep is not changed."""
 
 @_typing.type_check_only
 class TaskServiceAsyncStub(TaskServiceStub):
@@ -187,6 +203,21 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """
     ExecuteBatch: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ExecuteBatchRequest, _task_service_pb2.ExecuteBatchResponse]  # type: ignore[assignment]
     """Executes several operations atomically."""
+    StartBulkSweep: _aio.UnaryUnaryMultiCallable[_bulk_sweep_pb2.StartBulkSweepRequest, _bulk_sweep_pb2.StartBulkSweepResponse]  # type: ignore[assignment]
+    """Starts a bulk sweep, which changes many tasks step by step on the server. A sweep is part of the
+    replicated state: it continues after a change of leader and a restart of all nodes. Four sweeps run
+    at a time; up to 96 more wait for their turn. Refused with LIMIT_REACHED beyond that.
+    """
+    GetBulkSweep: _aio.UnaryUnaryMultiCallable[_bulk_sweep_pb2.GetBulkSweepRequest, _bulk_sweep_pb2.GetBulkSweepResponse]  # type: ignore[assignment]
+    """Returns a bulk sweep. Refused with BULK_SWEEP_NOT_FOUND if there is none, or if the caller may not
+    read its tube.
+    """
+    ListBulkSweeps: _aio.UnaryUnaryMultiCallable[_bulk_sweep_pb2.ListBulkSweepsRequest, _bulk_sweep_pb2.ListBulkSweepsResponse]  # type: ignore[assignment]
+    """Lists the bulk sweeps of tubes that the caller may read, newest first. The cluster keeps the last
+    1 000 ended sweeps, for 30 days.
+    """
+    StopBulkSweep: _aio.UnaryUnaryMultiCallable[_bulk_sweep_pb2.StopBulkSweepRequest, _bulk_sweep_pb2.StopBulkSweepResponse]  # type: ignore[assignment]
+    """Stops a bulk sweep; changed tasks stay changed. An ended sweep is not changed."""
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     """Puts, takes, settles and manages tasks.
@@ -366,5 +397,44 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.ExecuteBatchResponse, _abc.Awaitable[_task_service_pb2.ExecuteBatchResponse]]:
         """Executes several operations atomically."""
+
+    @_abc_1.abstractmethod
+    def StartBulkSweep(
+        self,
+        request: _bulk_sweep_pb2.StartBulkSweepRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_bulk_sweep_pb2.StartBulkSweepResponse, _abc.Awaitable[_bulk_sweep_pb2.StartBulkSweepResponse]]:
+        """Starts a bulk sweep, which changes many tasks step by step on the server. A sweep is part of the
+        replicated state: it continues after a change of leader and a restart of all nodes. Four sweeps run
+        at a time; up to 96 more wait for their turn. Refused with LIMIT_REACHED beyond that.
+        """
+
+    @_abc_1.abstractmethod
+    def GetBulkSweep(
+        self,
+        request: _bulk_sweep_pb2.GetBulkSweepRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_bulk_sweep_pb2.GetBulkSweepResponse, _abc.Awaitable[_bulk_sweep_pb2.GetBulkSweepResponse]]:
+        """Returns a bulk sweep. Refused with BULK_SWEEP_NOT_FOUND if there is none, or if the caller may not
+        read its tube.
+        """
+
+    @_abc_1.abstractmethod
+    def ListBulkSweeps(
+        self,
+        request: _bulk_sweep_pb2.ListBulkSweepsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_bulk_sweep_pb2.ListBulkSweepsResponse, _abc.Awaitable[_bulk_sweep_pb2.ListBulkSweepsResponse]]:
+        """Lists the bulk sweeps of tubes that the caller may read, newest first. The cluster keeps the last
+        1 000 ended sweeps, for 30 days.
+        """
+
+    @_abc_1.abstractmethod
+    def StopBulkSweep(
+        self,
+        request: _bulk_sweep_pb2.StopBulkSweepRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_bulk_sweep_pb2.StopBulkSweepResponse, _abc.Awaitable[_bulk_sweep_pb2.StopBulkSweepResponse]]:
+        """Stops a bulk sweep; changed tasks stay changed. An ended sweep is not changed."""
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

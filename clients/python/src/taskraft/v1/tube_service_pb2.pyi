@@ -152,7 +152,7 @@ class TubeOptions(_message.Message):
         """In the memory of the leader only; lost with every change of leader. See CreateTube."""
 
     class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
-        """Where the contents of the tube are stored."""
+        """Storage of the contents of the tube."""
 
     DURABILITY_UNSPECIFIED: TubeOptions.Durability.ValueType  # 0
     """The same as REPLICATED."""
@@ -220,9 +220,9 @@ class TubeOptions(_message.Message):
     ttl_scope: Global___TubeOptions.TtlScope.ValueType
     """States in which the time to live can end a task. Can change only while the tube is empty."""
     on_ack: Global___TubeOptions.OnAck.ValueType
-    """What happens to acknowledged tasks."""
+    """Treatment of acknowledged tasks."""
     retain_ms: _builtins.int
-    """How long finished tasks are kept. RETAIN needs a value greater than 0 and less than 100 years.
+    """Time for which finished tasks are kept. RETAIN needs a value greater than 0 and less than 100 years.
     Default with KEEP: unlimited.
     """
     capacity_tasks: _builtins.int
@@ -260,13 +260,13 @@ class TubeOptions(_message.Message):
     take_paused: _builtins.bool
     """True: takes find no tasks."""
     durability: Global___TubeOptions.Durability.ValueType
-    """Where the contents are stored. Cannot change after creation."""
+    """Storage of the contents. Cannot change after creation."""
     priority_min: _builtins.int
     """Minimum priority of a task. Default: the lowest signed 64-bit number."""
     priority_max: _builtins.int
     """Maximum priority of a task. Default: the highest signed 64-bit number."""
     ttl_policy: Global___TubeOptions.TtlPolicy.ValueType
-    """How the delay of a release changes the time to live, unless the release says it."""
+    """Effect of the delay of a release on the time to live, unless the release has a ttl_policy."""
     @_builtins.property
     def retry(self) -> _task_pb2.RetryPolicy:
         """Retry policy of tasks that have none of their own. Default: 20 failed attempts
@@ -853,7 +853,7 @@ class ListTubesRequest(_message.Message):
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How current the response must be."""
+        """Required freshness of the response."""
 
     def __init__(
         self,
@@ -916,12 +916,17 @@ class GetStatisticsRequest(_message.Message):
     CONSISTENCY_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    BRIEF_FIELD_NUMBER: _builtins.int
     transitions: _builtins.bool
     """True: include the counts of transitions."""
     page_size: _builtins.int
     """Maximum number of tubes on a page, 1 to 1 000. 0: 1 000."""
     page_token: _builtins.str
     """The next_page_token of the previous page. Empty: the first page."""
+    brief: _builtins.bool
+    """True: leave calls and calls_since_start out of tubes, which makes the response several times
+    smaller. The total has both.
+    """
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names, or patterns in which "*" matches any characters, at most 1 000. Names of no tube are
@@ -930,7 +935,7 @@ class GetStatisticsRequest(_message.Message):
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
-        """How current the response must be."""
+        """Required freshness of the response."""
 
     def __init__(
         self,
@@ -940,10 +945,11 @@ class GetStatisticsRequest(_message.Message):
         consistency: _task_pb2.Consistency | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        brief: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "page_size", b"page_size", "page_token", b"page_token", "transitions", b"transitions", "tubes", b"tubes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "consistency", b"consistency", "page_size", b"page_size", "page_token", b"page_token", "transitions", b"transitions", "tubes", b"tubes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1051,27 +1057,27 @@ class TubeStatistics(_message.Message):
         DEPENDENCY_FAILED_FIELD_NUMBER: _builtins.int
         FAIL_FIELD_NUMBER: _builtins.int
         put: _builtins.int
-        """Put."""
+        """Tasks that were put."""
         take: _builtins.int
-        """Taken."""
+        """Tasks that were taken."""
         ack: _builtins.int
-        """Acknowledged."""
+        """Tasks that were acknowledged."""
         release: _builtins.int
-        """Released by their holders."""
+        """Tasks that their holders released."""
         bury: _builtins.int
-        """Buried."""
+        """Tasks that were buried."""
         kick: _builtins.int
-        """Kicked."""
+        """Tasks that were kicked."""
         delete: _builtins.int
-        """Deleted."""
+        """Tasks that were deleted."""
         touch: _builtins.int
-        """Touched."""
+        """Tasks whose leases were extended by a touch."""
         ttl: _builtins.int
-        """Ended by their time to live."""
+        """Tasks that ended with their time to live."""
         ttr: _builtins.int
         """Leases that ended with their time to run."""
         delay: _builtins.int
-        """Became ready after a delay."""
+        """Tasks that became ready after a delay."""
         session_release: _builtins.int
         """Leases that ended with their session."""
         startup_release: _builtins.int
@@ -1079,27 +1085,27 @@ class TubeStatistics(_message.Message):
         restart of the cluster.
         """
         truncate: _builtins.int
-        """Removed by TruncateTube."""
+        """Tasks that TruncateTube removed."""
         finished: _builtins.int
-        """Ended, whether kept or not: acknowledged, failed, deleted or expired. Without tasks that were
-        removed by TruncateTube.
+        """Tasks that have ended, whether kept or not: acknowledged, failed, deleted or expired. Tasks that
+        TruncateTube removed are not counted.
         """
         release_all: _builtins.int
-        """Released by ReleaseAll."""
+        """Tasks that ReleaseAll released."""
         move: _builtins.int
-        """Moved from or to another tube."""
+        """Tasks that were moved from or to another tube."""
         snatch: _builtins.int
-        """Leases revoked by SnatchTasks."""
+        """Leases that SnatchTasks revoked."""
         restart: _builtins.int
-        """Restarted by RestartTasks."""
+        """Tasks that RestartTasks restarted."""
         switch: _builtins.int
-        """Changed by SwitchTasks."""
+        """Tasks that SwitchTasks changed."""
         cancel: _builtins.int
         """Taken tasks whose holders were asked to stop."""
         update: _builtins.int
-        """Changed by UpdateTasks."""
+        """Tasks that UpdateTasks changed."""
         group_start: _builtins.int
-        """No longer held because their group was started."""
+        """Tasks that are no longer held, because their group was started."""
         retention: _builtins.int
         """Finished tasks that were removed because their retention time was over."""
         urgent: _builtins.int
@@ -1130,9 +1136,9 @@ class TubeStatistics(_message.Message):
         ttl_held: _builtins.int
         """Part of ttl: HELD tasks."""
         dependencies_done: _builtins.int
-        """No longer held because their last dependency ended."""
+        """Tasks that are no longer held, because their last dependency ended."""
         dependency_failed: _builtins.int
-        """Cancelled because a dependency failed."""
+        """Tasks that were cancelled, because a dependency failed."""
         fail: _builtins.int
         """Failed attempts, as RetryPolicy defines them."""
         def __init__(
@@ -1322,3 +1328,336 @@ class GetStatisticsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatisticsResponse: _TypeAlias = GetStatisticsResponse  # noqa: Y015
+
+@_typing.final
+class ListConsumersRequest(_message.Message):
+    """Request of ListConsumers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUBE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    tube: _builtins.str
+    """Name of the tube."""
+    page_size: _builtins.int
+    """Maximum number of consumers, up to 1 000. 0: 1 000."""
+    page_token: _builtins.str
+    """Token of the page; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        tube: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "tube", b"tube"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListConsumersRequest: _TypeAlias = ListConsumersRequest  # noqa: Y015
+
+@_typing.final
+class WaitingConsumer(_message.Message):
+    """A consumer that waits for tasks on the leader."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[WaitingConsumer._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_UNSPECIFIED: WaitingConsumer._Kind.ValueType  # 0
+        """Not used."""
+        CALL: WaitingConsumer._Kind.ValueType  # 1
+        """A call of TakeTasks."""
+        STREAM: WaitingConsumer._Kind.ValueType  # 2
+        """A Subscribe stream."""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
+        """Kind of a waiting consumer."""
+
+    KIND_UNSPECIFIED: WaitingConsumer.Kind.ValueType  # 0
+    """Not used."""
+    CALL: WaitingConsumer.Kind.ValueType  # 1
+    """A call of TakeTasks."""
+    STREAM: WaitingConsumer.Kind.ValueType  # 2
+    """A Subscribe stream."""
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    TYPES_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    kind: Global___WaitingConsumer.Kind.ValueType
+    """Kind of the consumer."""
+    wanted: _builtins.int
+    """Number of tasks that the consumer accepts now. 0: a stream without credit."""
+    session_id: _builtins.str
+    """Beginning of the session id; empty for a call without a session."""
+    principal: _builtins.str
+    """Name of the caller. Empty without authentication."""
+    peer: _builtins.str
+    """Address of the client as its first node saw it, such as "ipv4:10.0.0.7:50122". Empty without
+    authentication.
+    """
+    since_ms: _builtins.int
+    """Instant since which the consumer waits."""
+    until_ms: _builtins.int
+    """Instant at which the wait of a call ends. 0: a stream waits until it is closed."""
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tube names and patterns from which the consumer takes."""
+
+    @_builtins.property
+    def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Types of tasks that the consumer accepts. Empty: all."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___WaitingConsumer.Kind.ValueType = ...,
+        sources: _abc.Iterable[_builtins.str] | None = ...,
+        types: _abc.Iterable[_builtins.str] | None = ...,
+        wanted: _builtins.int = ...,
+        session_id: _builtins.str = ...,
+        principal: _builtins.str = ...,
+        peer: _builtins.str = ...,
+        since_ms: _builtins.int = ...,
+        until_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "peer", b"peer", "principal", b"principal", "session_id", b"session_id", "since_ms", b"since_ms", "sources", b"sources", "types", b"types", "until_ms", b"until_ms", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitingConsumer: _TypeAlias = WaitingConsumer  # noqa: Y015
+
+@_typing.final
+class ListConsumersResponse(_message.Message):
+    """Response of ListConsumers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty on the last page."""
+    now_ms: _builtins.int
+    """Wall time of the cluster."""
+    partial: _builtins.bool
+    """True: a part of the cluster did not answer, so the response is incomplete. Always false while a
+    cluster has one cell.
+    """
+    @_builtins.property
+    def consumers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingConsumer]:
+        """The consumers."""
+
+    def __init__(
+        self,
+        *,
+        consumers: _abc.Iterable[Global___WaitingConsumer] | None = ...,
+        next_page_token: _builtins.str = ...,
+        now_ms: _builtins.int = ...,
+        partial: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumers", b"consumers", "next_page_token", b"next_page_token", "now_ms", b"now_ms", "partial", b"partial"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListConsumersResponse: _TypeAlias = ListConsumersResponse  # noqa: Y015
+
+@_typing.final
+class GetHistoryRequest(_message.Message):
+    """Request of GetHistory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUBES_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    STEP_MS_FIELD_NUMBER: _builtins.int
+    SAMPLES_MAX_FIELD_NUMBER: _builtins.int
+    total: _builtins.bool
+    """True: include the sum over all tubes. Needs the permission to read all tubes."""
+    step_ms: _builtins.int
+    """Distance between two samples: 10 000 or 120 000. 0: 10 000."""
+    samples_max: _builtins.int
+    """Maximum number of samples, the newest ones, 1 to 720. 0: all."""
+    @_builtins.property
+    def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of tubes, at most 200. Tubes without samples are left out of the response."""
+
+    def __init__(
+        self,
+        *,
+        tubes: _abc.Iterable[_builtins.str] | None = ...,
+        total: _builtins.bool = ...,
+        step_ms: _builtins.int = ...,
+        samples_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["samples_max", b"samples_max", "step_ms", b"step_ms", "total", b"total", "tubes", b"tubes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
+
+@_typing.final
+class TubeHistory(_message.Message):
+    """Samples of one tube, or of all tubes together. Each list has one entry per instant of the response.
+    -1: there is no value, because the tube had no samples at the instant, or nothing was measured.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUBE_FIELD_NUMBER: _builtins.int
+    PUT_FIELD_NUMBER: _builtins.int
+    TAKE_FIELD_NUMBER: _builtins.int
+    ACK_FIELD_NUMBER: _builtins.int
+    FAIL_FIELD_NUMBER: _builtins.int
+    EXPIRED_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    TAKEN_FIELD_NUMBER: _builtins.int
+    BURIED_FIELD_NUMBER: _builtins.int
+    OLDEST_READY_AGE_MS_FIELD_NUMBER: _builtins.int
+    WAIT_P50_MS_FIELD_NUMBER: _builtins.int
+    WAIT_P95_MS_FIELD_NUMBER: _builtins.int
+    RUN_P50_MS_FIELD_NUMBER: _builtins.int
+    RUN_P95_MS_FIELD_NUMBER: _builtins.int
+    tube: _builtins.str
+    """Name of the tube. Empty: the sum over all tubes."""
+    @_builtins.property
+    def put(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of tasks that were put since the previous sample."""
+
+    @_builtins.property
+    def take(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of takes since the previous sample."""
+
+    @_builtins.property
+    def ack(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of acknowledgements since the previous sample."""
+
+    @_builtins.property
+    def fail(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of failed attempts since the previous sample."""
+
+    @_builtins.property
+    def expired(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of tasks whose time to live ended since the previous sample."""
+
+    @_builtins.property
+    def ready(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of READY tasks at the instant."""
+
+    @_builtins.property
+    def taken(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of TAKEN tasks at the instant."""
+
+    @_builtins.property
+    def buried(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of BURIED tasks at the instant."""
+
+    @_builtins.property
+    def oldest_ready_age_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Age of the oldest READY task at the instant in milliseconds. 0: no task is READY."""
+
+    @_builtins.property
+    def wait_p50_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Median of the times that taken tasks had been READY, in milliseconds. This list and the next
+        three are computed from at most 1 024 events of all tubes per sample.
+        """
+
+    @_builtins.property
+    def wait_p95_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """95th percentile of the times that taken tasks had been READY, in milliseconds."""
+
+    @_builtins.property
+    def run_p50_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Median of the times that tasks had been TAKEN when their leases ended, in milliseconds."""
+
+    @_builtins.property
+    def run_p95_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """95th percentile of the times that tasks had been TAKEN when their leases ended, in milliseconds."""
+
+    def __init__(
+        self,
+        *,
+        tube: _builtins.str = ...,
+        put: _abc.Iterable[_builtins.int] | None = ...,
+        take: _abc.Iterable[_builtins.int] | None = ...,
+        ack: _abc.Iterable[_builtins.int] | None = ...,
+        fail: _abc.Iterable[_builtins.int] | None = ...,
+        expired: _abc.Iterable[_builtins.int] | None = ...,
+        ready: _abc.Iterable[_builtins.int] | None = ...,
+        taken: _abc.Iterable[_builtins.int] | None = ...,
+        buried: _abc.Iterable[_builtins.int] | None = ...,
+        oldest_ready_age_ms: _abc.Iterable[_builtins.int] | None = ...,
+        wait_p50_ms: _abc.Iterable[_builtins.int] | None = ...,
+        wait_p95_ms: _abc.Iterable[_builtins.int] | None = ...,
+        run_p50_ms: _abc.Iterable[_builtins.int] | None = ...,
+        run_p95_ms: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "buried", b"buried", "expired", b"expired", "fail", b"fail", "oldest_ready_age_ms", b"oldest_ready_age_ms", "put", b"put", "ready", b"ready", "run_p50_ms", b"run_p50_ms", "run_p95_ms", b"run_p95_ms", "take", b"take", "taken", b"taken", "tube", b"tube", "wait_p50_ms", b"wait_p50_ms", "wait_p95_ms", b"wait_p95_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TubeHistory: _TypeAlias = TubeHistory  # noqa: Y015
+
+@_typing.final
+class GetHistoryResponse(_message.Message):
+    """Response of GetHistory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    STEP_MS_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    HISTORIES_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node that took the samples."""
+    step_ms: _builtins.int
+    """Distance between two samples."""
+    now_ms: _builtins.int
+    """Wall time of the cluster."""
+    @_builtins.property
+    def at_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Instants of the samples, oldest first. A gap is longer than step_ms."""
+
+    @_builtins.property
+    def histories(self) -> _containers.RepeatedCompositeFieldContainer[Global___TubeHistory]:
+        """The sum over all tubes first, if requested; then the tubes in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        step_ms: _builtins.int = ...,
+        at_ms: _abc.Iterable[_builtins.int] | None = ...,
+        histories: _abc.Iterable[Global___TubeHistory] | None = ...,
+        now_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "histories", b"histories", "node", b"node", "now_ms", b"now_ms", "step_ms", b"step_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryResponse: _TypeAlias = GetHistoryResponse  # noqa: Y015

@@ -70,6 +70,16 @@ class TubeServiceStub(object):
                 request_serializer=taskraft_dot_v1_dot_tube__service__pb2.GetStatisticsRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_tube__service__pb2.GetStatisticsResponse.FromString,
                 _registered_method=True)
+        self.GetHistory = channel.unary_unary(
+                '/taskraft.v1.TubeService/GetHistory',
+                request_serializer=taskraft_dot_v1_dot_tube__service__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_tube__service__pb2.GetHistoryResponse.FromString,
+                _registered_method=True)
+        self.ListConsumers = channel.unary_unary(
+                '/taskraft.v1.TubeService/ListConsumers',
+                request_serializer=taskraft_dot_v1_dot_tube__service__pb2.ListConsumersRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_tube__service__pb2.ListConsumersResponse.FromString,
+                _registered_method=True)
 
 
 class TubeServiceServicer(object):
@@ -144,6 +154,26 @@ class TubeServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetHistory(self, request, context):
+        """Returns samples of the recent past: one hour at 10 s, or one day at 120 s.
+
+        Each node samples the state that it has applied, and keeps the samples in memory. So the samples
+        of two nodes are taken at different instants, a restarted node begins without samples, and only
+        the leader has samples of temporary tubes. The 200 tubes that were active last have samples of
+        their own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListConsumers(self, request, context):
+        """Lists the consumers that wait for tasks of a tube, in the order in which they are served. The
+        leader alone knows them; a change of leader ends waiting calls and moves streams.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TubeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -181,6 +211,16 @@ def add_TubeServiceServicer_to_server(servicer, server):
                     servicer.GetStatistics,
                     request_deserializer=taskraft_dot_v1_dot_tube__service__pb2.GetStatisticsRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_tube__service__pb2.GetStatisticsResponse.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=taskraft_dot_v1_dot_tube__service__pb2.GetHistoryRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_tube__service__pb2.GetHistoryResponse.SerializeToString,
+            ),
+            'ListConsumers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListConsumers,
+                    request_deserializer=taskraft_dot_v1_dot_tube__service__pb2.ListConsumersRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_tube__service__pb2.ListConsumersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -373,6 +413,60 @@ class TubeService(object):
             '/taskraft.v1.TubeService/GetStatistics',
             taskraft_dot_v1_dot_tube__service__pb2.GetStatisticsRequest.SerializeToString,
             taskraft_dot_v1_dot_tube__service__pb2.GetStatisticsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.TubeService/GetHistory',
+            taskraft_dot_v1_dot_tube__service__pb2.GetHistoryRequest.SerializeToString,
+            taskraft_dot_v1_dot_tube__service__pb2.GetHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListConsumers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.TubeService/ListConsumers',
+            taskraft_dot_v1_dot_tube__service__pb2.ListConsumersRequest.SerializeToString,
+            taskraft_dot_v1_dot_tube__service__pb2.ListConsumersResponse.FromString,
             options,
             channel_credentials,
             insecure,

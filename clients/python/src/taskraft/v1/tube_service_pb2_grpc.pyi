@@ -68,6 +68,18 @@ class TubeServiceStub:
     """Lists tubes in the order of their names."""
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.GetStatisticsRequest, _tube_service_pb2.GetStatisticsResponse]
     """Returns counts of tasks by state, operations, and transitions."""
+    GetHistory: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.GetHistoryRequest, _tube_service_pb2.GetHistoryResponse]
+    """Returns samples of the recent past: one hour at 10 s, or one day at 120 s.
+
+    Each node samples the state that it has applied, and keeps the samples in memory. So the samples
+    of two nodes are taken at different instants, a restarted node begins without samples, and only
+    the leader has samples of temporary tubes. The 200 tubes that were active last have samples of
+    their own.
+    """
+    ListConsumers: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.ListConsumersRequest, _tube_service_pb2.ListConsumersResponse]
+    """Lists the consumers that wait for tasks of a tube, in the order in which they are served. The
+    leader alone knows them; a change of leader ends waiting calls and moves streams.
+    """
 
 @_typing.type_check_only
 class TubeServiceAsyncStub(TubeServiceStub):
@@ -109,6 +121,18 @@ class TubeServiceAsyncStub(TubeServiceStub):
     """Lists tubes in the order of their names."""
     GetStatistics: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.GetStatisticsRequest, _tube_service_pb2.GetStatisticsResponse]  # type: ignore[assignment]
     """Returns counts of tasks by state, operations, and transitions."""
+    GetHistory: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.GetHistoryRequest, _tube_service_pb2.GetHistoryResponse]  # type: ignore[assignment]
+    """Returns samples of the recent past: one hour at 10 s, or one day at 120 s.
+
+    Each node samples the state that it has applied, and keeps the samples in memory. So the samples
+    of two nodes are taken at different instants, a restarted node begins without samples, and only
+    the leader has samples of temporary tubes. The 200 tubes that were active last have samples of
+    their own.
+    """
+    ListConsumers: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.ListConsumersRequest, _tube_service_pb2.ListConsumersResponse]  # type: ignore[assignment]
+    """Lists the consumers that wait for tasks of a tube, in the order in which they are served. The
+    leader alone knows them; a change of leader ends waiting calls and moves streams.
+    """
 
 class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
     """Creates, changes, removes and measures tubes."""
@@ -189,5 +213,29 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.GetStatisticsResponse, _abc.Awaitable[_tube_service_pb2.GetStatisticsResponse]]:
         """Returns counts of tasks by state, operations, and transitions."""
+
+    @_abc_1.abstractmethod
+    def GetHistory(
+        self,
+        request: _tube_service_pb2.GetHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tube_service_pb2.GetHistoryResponse, _abc.Awaitable[_tube_service_pb2.GetHistoryResponse]]:
+        """Returns samples of the recent past: one hour at 10 s, or one day at 120 s.
+
+        Each node samples the state that it has applied, and keeps the samples in memory. So the samples
+        of two nodes are taken at different instants, a restarted node begins without samples, and only
+        the leader has samples of temporary tubes. The 200 tubes that were active last have samples of
+        their own.
+        """
+
+    @_abc_1.abstractmethod
+    def ListConsumers(
+        self,
+        request: _tube_service_pb2.ListConsumersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tube_service_pb2.ListConsumersResponse, _abc.Awaitable[_tube_service_pb2.ListConsumersResponse]]:
+        """Lists the consumers that wait for tasks of a tube, in the order in which they are served. The
+        leader alone knows them; a change of leader ends waiting calls and moves streams.
+        """
 
 def add_TubeServiceServicer_to_server(servicer: TubeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

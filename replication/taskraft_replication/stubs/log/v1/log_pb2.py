@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from taskraft.v1 import bulk_sweep_pb2 as taskraft_dot_v1_dot_bulk__sweep__pb2
 from taskraft.v1 import cluster_service_pb2 as taskraft_dot_v1_dot_cluster__service__pb2
 from taskraft.v1 import feed_service_pb2 as taskraft_dot_v1_dot_feed__service__pb2
 from taskraft.v1 import group_service_pb2 as taskraft_dot_v1_dot_group__service__pb2
@@ -31,42 +32,50 @@ from taskraft.v1 import task_service_pb2 as taskraft_dot_v1_dot_task__service__p
 from taskraft.v1 import tube_service_pb2 as taskraft_dot_v1_dot_tube__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+taskraft_replication/stubs/log/v1/log.proto\x12\x0ftaskraft.log.v1\x1a!taskraft/v1/cluster_service.proto\x1a\x1etaskraft/v1/feed_service.proto\x1a\x1ftaskraft/v1/group_service.proto\x1a\"taskraft/v1/schedule_service.proto\x1a!taskraft/v1/session_service.proto\x1a\x1etaskraft/v1/task_service.proto\x1a\x1etaskraft/v1/tube_service.proto\"F\n\x08LogEntry\x12\x0e\n\x06now_ms\x18\x01 \x01(\x03\x12*\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\x18.taskraft.log.v1.Command\"\x84\x10\n\x07\x43ommand\x12\x14\n\x0crequest_hash\x18\x01 \x01(\x06\x12\x15\n\rrequest_scope\x18( \x01(\t\x12+\n\x03put\x18\x02 \x01(\x0b\x32\x1c.taskraft.v1.PutTasksRequestH\x00\x12-\n\x04take\x18\x03 \x01(\x0b\x32\x1d.taskraft.v1.TakeTasksRequestH\x00\x12\x31\n\x06settle\x18\x04 \x01(\x0b\x32\x1f.taskraft.v1.SettleTasksRequestH\x00\x12-\n\x04kick\x18\x05 \x01(\x0b\x32\x1d.taskraft.v1.KickTasksRequestH\x00\x12-\n\x04\x62ury\x18\x06 \x01(\x0b\x32\x1d.taskraft.v1.BuryTasksRequestH\x00\x12\x31\n\x06\x64\x65lete\x18\x07 \x01(\x0b\x32\x1f.taskraft.v1.DeleteTasksRequestH\x00\x12\x35\n\x0b\x63reate_tube\x18\x08 \x01(\x0b\x32\x1e.taskraft.v1.CreateTubeRequestH\x00\x12\x31\n\tdrop_tube\x18\t \x01(\x0b\x32\x1c.taskraft.v1.DropTubeRequestH\x00\x12\x39\n\rtruncate_tube\x18\n \x01(\x0b\x32 .taskraft.v1.TruncateTubeRequestH\x00\x12\x35\n\x0brelease_all\x18\x0b \x01(\x0b\x32\x1e.taskraft.v1.ReleaseAllRequestH\x00\x12\x34\n\x0copen_session\x18\x0c \x01(\x0b\x32\x1c.taskraft.log.v1.OpenSessionH\x00\x12\x39\n\rkeep_sessions\x18\r \x01(\x0b\x32 .taskraft.v1.KeepSessionsRequestH\x00\x12\x39\n\rclose_session\x18\x0e \x01(\x0b\x32 .taskraft.v1.CloseSessionRequestH\x00\x12\x38\n\x0e\x61ttach_session\x18\x0f \x01(\x0b\x32\x1e.taskraft.log.v1.AttachSessionH\x00\x12+\n\x07startup\x18\x10 \x01(\x0b\x32\x18.taskraft.log.v1.StartupH\x00\x12.\n\ttrim_feed\x18\x11 \x01(\x0b\x32\x19.taskraft.log.v1.TrimFeedH\x00\x12\x30\n\nnote_calls\x18% \x01(\x0b\x32\x1a.taskraft.log.v1.NoteCallsH\x00\x12\x39\n\x0fset_wall_offset\x18\' \x01(\x0b\x32\x1e.taskraft.log.v1.SetWallOffsetH\x00\x12\x39\n\rcommit_cursor\x18& \x01(\x0b\x32 .taskraft.v1.CommitCursorRequestH\x00\x12\x32\n\tconfigure\x18\x12 \x01(\x0b\x32\x1d.taskraft.v1.ConfigureRequestH\x00\x12\x31\n\x06update\x18\x13 \x01(\x0b\x32\x1f.taskraft.v1.UpdateTasksRequestH\x00\x12\x35\n\x0bupdate_tube\x18\x14 \x01(\x0b\x32\x1e.taskraft.v1.UpdateTubeRequestH\x00\x12\x31\n\x05\x62\x61tch\x18\x15 \x01(\x0b\x32 .taskraft.v1.ExecuteBatchRequestH\x00\x12:\n\x0f\x63reate_schedule\x18\x1e \x01(\x0b\x32\x1f.taskraft.log.v1.CreateScheduleH\x00\x12:\n\x0fupdate_schedule\x18\x1f \x01(\x0b\x32\x1f.taskraft.log.v1.UpdateScheduleH\x00\x12=\n\x0f\x64\x65lete_schedule\x18  \x01(\x0b\x32\".taskraft.v1.DeleteScheduleRequestH\x00\x12\x34\n\x0crun_schedule\x18! \x01(\x0b\x32\x1c.taskraft.log.v1.RunScheduleH\x00\x12\x37\n\x0c\x63reate_group\x18\" \x01(\x0b\x32\x1f.taskraft.v1.CreateGroupRequestH\x00\x12\x35\n\x0bstart_group\x18# \x01(\x0b\x32\x1e.taskraft.v1.StartGroupRequestH\x00\x12\x37\n\x0c\x63\x61ncel_group\x18$ \x01(\x0b\x32\x1f.taskraft.v1.CancelGroupRequestH\x00\x12\x31\n\x06snatch\x18\x16 \x01(\x0b\x32\x1f.taskraft.v1.SnatchTasksRequestH\x00\x12\x33\n\x07restart\x18\x17 \x01(\x0b\x32 .taskraft.v1.RestartTasksRequestH\x00\x12\x31\n\x06switch\x18\x18 \x01(\x0b\x32\x1f.taskraft.v1.SwitchTasksRequestH\x00\x12\x31\n\x06\x63\x61ncel\x18\x19 \x01(\x0b\x32\x1f.taskraft.v1.CancelTasksRequestH\x00\x12-\n\x04move\x18\x1a \x01(\x0b\x32\x1d.taskraft.v1.MoveTasksRequestH\x00\x12\x41\n\x13set_cluster_version\x18) \x01(\x0b\x32\".taskraft.log.v1.SetClusterVersionH\x00\x12\x36\n\x0cset_end_task\x18- \x01(\x0b\x32\x1e.taskraft.v1.SetEndTaskRequestH\x00\x42\x06\n\x04\x62ody\"\x91\x01\n\x0bOpenSession\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.taskraft.v1.OpenSessionRequest\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x18\n\x10\x65nds_with_stream\x18\x03 \x01(\x08\x12\x13\n\x0b\x61s_settings\x18\x04 \x01(\x08\x12\r\n\x05owner\x18\x05 \x01(\t\"5\n\rAttachSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x61ttached\x18\x02 \x01(\x08\"\x8a\x01\n\x07Startup\x12\x11\n\tmember_id\x18\x01 \x01(\x03\x12\x0f\n\x07\x66\x65\x65\x64_id\x18\x02 \x01(\t\x12\x17\n\x0f\x66\x65\x65\x64_partitions\x18\x03 \x01(\x05\x12\x19\n\x11\x66\x61ilover_grace_ms\x18\x04 \x01(\x03\x12\x13\n\x0b\x63lock_epoch\x18\x05 \x01(\x03\x12\x12\n\nclock_term\x18\x06 \x01(\x03\"q\n\x08TrimFeed\x12\x36\n\x07low_seq\x18\x01 \x03(\x0b\x32%.taskraft.log.v1.TrimFeed.LowSeqEntry\x1a-\n\x0bLowSeqEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\'\n\rSetWallOffset\x12\x16\n\x0ewall_offset_ms\x18\x01 \x01(\x12\"5\n\x11SetClusterVersion\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x0f\n\x07planned\x18\x02 \x01(\x05\"\x86\x01\n\tNoteCalls\x12.\n\x05tubes\x18\x01 \x03(\x0b\x32\x1f.taskraft.log.v1.NoteCalls.Tube\x1aI\n\x04Tube\x12\x0c\n\x04tube\x18\x01 \x01(\t\x12\x15\n\rtake_timeouts\x18\x02 \x01(\x03\x12\r\n\x05peeks\x18\x03 \x01(\x03\x12\r\n\x05metas\x18\x04 \x01(\x03\"V\n\x0e\x43reateSchedule\x12\x33\n\x07request\x18\x01 \x01(\x0b\x32\".taskraft.v1.CreateScheduleRequest\x12\x0f\n\x07next_ms\x18\x02 \x01(\x03\"V\n\x0eUpdateSchedule\x12\x33\n\x07request\x18\x01 \x01(\x0b\x32\".taskraft.v1.UpdateScheduleRequest\x12\x0f\n\x07next_ms\x18\x02 \x01(\x03\"a\n\x0bRunSchedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x10\n\x08slots_ms\x18\x03 \x03(\x03\x12\x10\n\x08until_ms\x18\x04 \x01(\x03\x12\x0f\n\x07next_ms\x18\x05 \x01(\x03\x42\x17Z\x15taskraft/log/v1;logv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+taskraft_replication/stubs/log/v1/log.proto\x12\x0ftaskraft.log.v1\x1a\x1ctaskraft/v1/bulk_sweep.proto\x1a!taskraft/v1/cluster_service.proto\x1a\x1etaskraft/v1/feed_service.proto\x1a\x1ftaskraft/v1/group_service.proto\x1a\"taskraft/v1/schedule_service.proto\x1a!taskraft/v1/session_service.proto\x1a\x1etaskraft/v1/task_service.proto\x1a\x1etaskraft/v1/tube_service.proto\"F\n\x08LogEntry\x12\x0e\n\x06now_ms\x18\x01 \x01(\x03\x12*\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\x18.taskraft.log.v1.Command\"\x94\x12\n\x07\x43ommand\x12\x14\n\x0crequest_hash\x18\x01 \x01(\x06\x12\x15\n\rrequest_scope\x18( \x01(\t\x12(\n\x03\x61\x63t\x18. \x01(\x0b\x32\x1b.taskraft.log.v1.ManagedAct\x12+\n\x03put\x18\x02 \x01(\x0b\x32\x1c.taskraft.v1.PutTasksRequestH\x00\x12-\n\x04take\x18\x03 \x01(\x0b\x32\x1d.taskraft.v1.TakeTasksRequestH\x00\x12\x31\n\x06settle\x18\x04 \x01(\x0b\x32\x1f.taskraft.v1.SettleTasksRequestH\x00\x12-\n\x04kick\x18\x05 \x01(\x0b\x32\x1d.taskraft.v1.KickTasksRequestH\x00\x12-\n\x04\x62ury\x18\x06 \x01(\x0b\x32\x1d.taskraft.v1.BuryTasksRequestH\x00\x12\x31\n\x06\x64\x65lete\x18\x07 \x01(\x0b\x32\x1f.taskraft.v1.DeleteTasksRequestH\x00\x12\x35\n\x0b\x63reate_tube\x18\x08 \x01(\x0b\x32\x1e.taskraft.v1.CreateTubeRequestH\x00\x12\x31\n\tdrop_tube\x18\t \x01(\x0b\x32\x1c.taskraft.v1.DropTubeRequestH\x00\x12\x39\n\rtruncate_tube\x18\n \x01(\x0b\x32 .taskraft.v1.TruncateTubeRequestH\x00\x12\x35\n\x0brelease_all\x18\x0b \x01(\x0b\x32\x1e.taskraft.v1.ReleaseAllRequestH\x00\x12\x34\n\x0copen_session\x18\x0c \x01(\x0b\x32\x1c.taskraft.log.v1.OpenSessionH\x00\x12\x39\n\rkeep_sessions\x18\r \x01(\x0b\x32 .taskraft.v1.KeepSessionsRequestH\x00\x12\x39\n\rclose_session\x18\x0e \x01(\x0b\x32 .taskraft.v1.CloseSessionRequestH\x00\x12\x38\n\x0e\x61ttach_session\x18\x0f \x01(\x0b\x32\x1e.taskraft.log.v1.AttachSessionH\x00\x12+\n\x07startup\x18\x10 \x01(\x0b\x32\x18.taskraft.log.v1.StartupH\x00\x12.\n\ttrim_feed\x18\x11 \x01(\x0b\x32\x19.taskraft.log.v1.TrimFeedH\x00\x12\x30\n\nnote_calls\x18% \x01(\x0b\x32\x1a.taskraft.log.v1.NoteCallsH\x00\x12\x39\n\x0fset_wall_offset\x18\' \x01(\x0b\x32\x1e.taskraft.log.v1.SetWallOffsetH\x00\x12\x39\n\rcommit_cursor\x18& \x01(\x0b\x32 .taskraft.v1.CommitCursorRequestH\x00\x12\x32\n\tconfigure\x18\x12 \x01(\x0b\x32\x1d.taskraft.v1.ConfigureRequestH\x00\x12\x31\n\x06update\x18\x13 \x01(\x0b\x32\x1f.taskraft.v1.UpdateTasksRequestH\x00\x12\x35\n\x0bupdate_tube\x18\x14 \x01(\x0b\x32\x1e.taskraft.v1.UpdateTubeRequestH\x00\x12\x31\n\x05\x62\x61tch\x18\x15 \x01(\x0b\x32 .taskraft.v1.ExecuteBatchRequestH\x00\x12:\n\x0f\x63reate_schedule\x18\x1e \x01(\x0b\x32\x1f.taskraft.log.v1.CreateScheduleH\x00\x12:\n\x0fupdate_schedule\x18\x1f \x01(\x0b\x32\x1f.taskraft.log.v1.UpdateScheduleH\x00\x12=\n\x0f\x64\x65lete_schedule\x18  \x01(\x0b\x32\".taskraft.v1.DeleteScheduleRequestH\x00\x12\x34\n\x0crun_schedule\x18! \x01(\x0b\x32\x1c.taskraft.log.v1.RunScheduleH\x00\x12\x37\n\x0c\x63reate_group\x18\" \x01(\x0b\x32\x1f.taskraft.v1.CreateGroupRequestH\x00\x12\x35\n\x0bstart_group\x18# \x01(\x0b\x32\x1e.taskraft.v1.StartGroupRequestH\x00\x12\x37\n\x0c\x63\x61ncel_group\x18$ \x01(\x0b\x32\x1f.taskraft.v1.CancelGroupRequestH\x00\x12\x31\n\x06snatch\x18\x16 \x01(\x0b\x32\x1f.taskraft.v1.SnatchTasksRequestH\x00\x12\x33\n\x07restart\x18\x17 \x01(\x0b\x32 .taskraft.v1.RestartTasksRequestH\x00\x12\x31\n\x06switch\x18\x18 \x01(\x0b\x32\x1f.taskraft.v1.SwitchTasksRequestH\x00\x12\x31\n\x06\x63\x61ncel\x18\x19 \x01(\x0b\x32\x1f.taskraft.v1.CancelTasksRequestH\x00\x12-\n\x04move\x18\x1a \x01(\x0b\x32\x1d.taskraft.v1.MoveTasksRequestH\x00\x12\x41\n\x13set_cluster_version\x18) \x01(\x0b\x32\".taskraft.log.v1.SetClusterVersionH\x00\x12\x36\n\x0cset_end_task\x18- \x01(\x0b\x32\x1e.taskraft.v1.SetEndTaskRequestH\x00\x12\x30\n\nrecord_act\x18/ \x01(\x0b\x32\x1a.taskraft.log.v1.RecordActH\x00\x12;\n\x10start_bulk_sweep\x18\x30 \x01(\x0b\x32\x1f.taskraft.log.v1.StartBulkSweepH\x00\x12\x37\n\x0erun_bulk_sweep\x18\x31 \x01(\x0b\x32\x1d.taskraft.log.v1.RunBulkSweepH\x00\x12<\n\x0fstop_bulk_sweep\x18\x32 \x01(\x0b\x32!.taskraft.v1.StopBulkSweepRequestH\x00\x42\x06\n\x04\x62ody\"Z\n\nManagedAct\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0c\n\x04peer\x18\x02 \x01(\t\x12\x0c\n\x04\x63\x61ll\x18\x03 \x01(\t\x12\r\n\x05names\x18\x04 \x03(\t\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\"5\n\tRecordAct\x12(\n\x03\x61\x63t\x18\x01 \x01(\x0b\x32\x1b.taskraft.log.v1.ManagedAct\"X\n\x0eStartBulkSweep\x12\x33\n\x07request\x18\x01 \x01(\x0b\x32\".taskraft.v1.StartBulkSweepRequest\x12\x11\n\tprincipal\x18\x02 \x01(\t\"\xbc\x02\n\x0cRunBulkSweep\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x0f\n\x07problem\x18\x03 \x01(\t\x12-\n\x04kick\x18\x05 \x01(\x0b\x32\x1d.taskraft.v1.KickTasksRequestH\x00\x12\x33\n\x07restart\x18\x06 \x01(\x0b\x32 .taskraft.v1.RestartTasksRequestH\x00\x12-\n\x04\x62ury\x18\x07 \x01(\x0b\x32\x1d.taskraft.v1.BuryTasksRequestH\x00\x12\x31\n\x06\x64\x65lete\x18\x08 \x01(\x0b\x32\x1f.taskraft.v1.DeleteTasksRequestH\x00\x12-\n\x04move\x18\t \x01(\x0b\x32\x1d.taskraft.v1.MoveTasksRequestH\x00\x42\x08\n\x06\x63hange\"\x91\x01\n\x0bOpenSession\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.taskraft.v1.OpenSessionRequest\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x18\n\x10\x65nds_with_stream\x18\x03 \x01(\x08\x12\x13\n\x0b\x61s_settings\x18\x04 \x01(\x08\x12\r\n\x05owner\x18\x05 \x01(\t\"5\n\rAttachSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x61ttached\x18\x02 \x01(\x08\"\x8a\x01\n\x07Startup\x12\x11\n\tmember_id\x18\x01 \x01(\x03\x12\x0f\n\x07\x66\x65\x65\x64_id\x18\x02 \x01(\t\x12\x17\n\x0f\x66\x65\x65\x64_partitions\x18\x03 \x01(\x05\x12\x19\n\x11\x66\x61ilover_grace_ms\x18\x04 \x01(\x03\x12\x13\n\x0b\x63lock_epoch\x18\x05 \x01(\x03\x12\x12\n\nclock_term\x18\x06 \x01(\x03\"q\n\x08TrimFeed\x12\x36\n\x07low_seq\x18\x01 \x03(\x0b\x32%.taskraft.log.v1.TrimFeed.LowSeqEntry\x1a-\n\x0bLowSeqEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\'\n\rSetWallOffset\x12\x16\n\x0ewall_offset_ms\x18\x01 \x01(\x12\"5\n\x11SetClusterVersion\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x0f\n\x07planned\x18\x02 \x01(\x05\"\x86\x01\n\tNoteCalls\x12.\n\x05tubes\x18\x01 \x03(\x0b\x32\x1f.taskraft.log.v1.NoteCalls.Tube\x1aI\n\x04Tube\x12\x0c\n\x04tube\x18\x01 \x01(\t\x12\x15\n\rtake_timeouts\x18\x02 \x01(\x03\x12\r\n\x05peeks\x18\x03 \x01(\x03\x12\r\n\x05metas\x18\x04 \x01(\x03\"V\n\x0e\x43reateSchedule\x12\x33\n\x07request\x18\x01 \x01(\x0b\x32\".taskraft.v1.CreateScheduleRequest\x12\x0f\n\x07next_ms\x18\x02 \x01(\x03\"V\n\x0eUpdateSchedule\x12\x33\n\x07request\x18\x01 \x01(\x0b\x32\".taskraft.v1.UpdateScheduleRequest\x12\x0f\n\x07next_ms\x18\x02 \x01(\x03\"a\n\x0bRunSchedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x10\n\x08slots_ms\x18\x03 \x03(\x03\x12\x10\n\x08until_ms\x18\x04 \x01(\x03\x12\x0f\n\x07next_ms\x18\x05 \x01(\x03\x42*Z(taskraft.dev/proto/taskraft/log/v1;logv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'taskraft_replication.stubs.log.v1.log_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'Z\025taskraft/log/v1;logv1'
+  _globals['DESCRIPTOR']._serialized_options = b'Z(taskraft.dev/proto/taskraft/log/v1;logv1'
   _globals['_TRIMFEED_LOWSEQENTRY']._loaded_options = None
   _globals['_TRIMFEED_LOWSEQENTRY']._serialized_options = b'8\001'
-  _globals['_LOGENTRY']._serialized_start=299
-  _globals['_LOGENTRY']._serialized_end=369
-  _globals['_COMMAND']._serialized_start=372
-  _globals['_COMMAND']._serialized_end=2424
-  _globals['_OPENSESSION']._serialized_start=2427
-  _globals['_OPENSESSION']._serialized_end=2572
-  _globals['_ATTACHSESSION']._serialized_start=2574
-  _globals['_ATTACHSESSION']._serialized_end=2627
-  _globals['_STARTUP']._serialized_start=2630
-  _globals['_STARTUP']._serialized_end=2768
-  _globals['_TRIMFEED']._serialized_start=2770
-  _globals['_TRIMFEED']._serialized_end=2883
-  _globals['_TRIMFEED_LOWSEQENTRY']._serialized_start=2838
-  _globals['_TRIMFEED_LOWSEQENTRY']._serialized_end=2883
-  _globals['_SETWALLOFFSET']._serialized_start=2885
-  _globals['_SETWALLOFFSET']._serialized_end=2924
-  _globals['_SETCLUSTERVERSION']._serialized_start=2926
-  _globals['_SETCLUSTERVERSION']._serialized_end=2979
-  _globals['_NOTECALLS']._serialized_start=2982
-  _globals['_NOTECALLS']._serialized_end=3116
-  _globals['_NOTECALLS_TUBE']._serialized_start=3043
-  _globals['_NOTECALLS_TUBE']._serialized_end=3116
-  _globals['_CREATESCHEDULE']._serialized_start=3118
-  _globals['_CREATESCHEDULE']._serialized_end=3204
-  _globals['_UPDATESCHEDULE']._serialized_start=3206
-  _globals['_UPDATESCHEDULE']._serialized_end=3292
-  _globals['_RUNSCHEDULE']._serialized_start=3294
-  _globals['_RUNSCHEDULE']._serialized_end=3391
+  _globals['_LOGENTRY']._serialized_start=329
+  _globals['_LOGENTRY']._serialized_end=399
+  _globals['_COMMAND']._serialized_start=402
+  _globals['_COMMAND']._serialized_end=2726
+  _globals['_MANAGEDACT']._serialized_start=2728
+  _globals['_MANAGEDACT']._serialized_end=2818
+  _globals['_RECORDACT']._serialized_start=2820
+  _globals['_RECORDACT']._serialized_end=2873
+  _globals['_STARTBULKSWEEP']._serialized_start=2875
+  _globals['_STARTBULKSWEEP']._serialized_end=2963
+  _globals['_RUNBULKSWEEP']._serialized_start=2966
+  _globals['_RUNBULKSWEEP']._serialized_end=3282
+  _globals['_OPENSESSION']._serialized_start=3285
+  _globals['_OPENSESSION']._serialized_end=3430
+  _globals['_ATTACHSESSION']._serialized_start=3432
+  _globals['_ATTACHSESSION']._serialized_end=3485
+  _globals['_STARTUP']._serialized_start=3488
+  _globals['_STARTUP']._serialized_end=3626
+  _globals['_TRIMFEED']._serialized_start=3628
+  _globals['_TRIMFEED']._serialized_end=3741
+  _globals['_TRIMFEED_LOWSEQENTRY']._serialized_start=3696
+  _globals['_TRIMFEED_LOWSEQENTRY']._serialized_end=3741
+  _globals['_SETWALLOFFSET']._serialized_start=3743
+  _globals['_SETWALLOFFSET']._serialized_end=3782
+  _globals['_SETCLUSTERVERSION']._serialized_start=3784
+  _globals['_SETCLUSTERVERSION']._serialized_end=3837
+  _globals['_NOTECALLS']._serialized_start=3840
+  _globals['_NOTECALLS']._serialized_end=3974
+  _globals['_NOTECALLS_TUBE']._serialized_start=3901
+  _globals['_NOTECALLS_TUBE']._serialized_end=3974
+  _globals['_CREATESCHEDULE']._serialized_start=3976
+  _globals['_CREATESCHEDULE']._serialized_end=4062
+  _globals['_UPDATESCHEDULE']._serialized_start=4064
+  _globals['_UPDATESCHEDULE']._serialized_end=4150
+  _globals['_RUNSCHEDULE']._serialized_start=4152
+  _globals['_RUNSCHEDULE']._serialized_end=4249
 # @@protoc_insertion_point(module_scope)

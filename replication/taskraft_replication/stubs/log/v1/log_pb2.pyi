@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from taskraft.v1 import bulk_sweep_pb2 as _bulk_sweep_pb2
 from taskraft.v1 import cluster_service_pb2 as _cluster_service_pb2
 from taskraft.v1 import feed_service_pb2 as _feed_service_pb2
 from taskraft.v1 import group_service_pb2 as _group_service_pb2
@@ -68,6 +69,7 @@ class Command(_message.Message):
 
     REQUEST_HASH_FIELD_NUMBER: _builtins.int
     REQUEST_SCOPE_FIELD_NUMBER: _builtins.int
+    ACT_FIELD_NUMBER: _builtins.int
     PUT_FIELD_NUMBER: _builtins.int
     TAKE_FIELD_NUMBER: _builtins.int
     SETTLE_FIELD_NUMBER: _builtins.int
@@ -105,6 +107,10 @@ class Command(_message.Message):
     MOVE_FIELD_NUMBER: _builtins.int
     SET_CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
     SET_END_TASK_FIELD_NUMBER: _builtins.int
+    RECORD_ACT_FIELD_NUMBER: _builtins.int
+    START_BULK_SWEEP_FIELD_NUMBER: _builtins.int
+    RUN_BULK_SWEEP_FIELD_NUMBER: _builtins.int
+    STOP_BULK_SWEEP_FIELD_NUMBER: _builtins.int
     request_hash: _builtins.int
     """Hash of the client's request. It distinguishes a retry from another request with the same
     request_id. 0: no request_id.
@@ -113,6 +119,10 @@ class Command(_message.Message):
     """Scope of the request_id: the principal, NUL, the client_id, NUL. Empty: neither is set, as in
     entries that were written before request ids had a scope.
     """
+    @_builtins.property
+    def act(self) -> Global___ManagedAct:
+        """The act of management that the change is, if its caller needed the permission to manage."""
+
     @_builtins.property
     def put(self) -> _task_service_pb2.PutTasksRequest:
         """Put tasks."""
@@ -261,11 +271,28 @@ class Command(_message.Message):
     def set_end_task(self) -> _group_service_pb2.SetEndTaskRequest:
         """Replace the end task and the abort task of a group."""
 
+    @_builtins.property
+    def record_act(self) -> Global___RecordAct:
+        """Record an act of management that is no command of the log."""
+
+    @_builtins.property
+    def start_bulk_sweep(self) -> Global___StartBulkSweep:
+        """Start a bulk sweep."""
+
+    @_builtins.property
+    def run_bulk_sweep(self) -> Global___RunBulkSweep:
+        """Change the next tasks of a bulk sweep."""
+
+    @_builtins.property
+    def stop_bulk_sweep(self) -> _bulk_sweep_pb2.StopBulkSweepRequest:
+        """Stop a bulk sweep."""
+
     def __init__(
         self,
         *,
         request_hash: _builtins.int = ...,
         request_scope: _builtins.str = ...,
+        act: Global___ManagedAct | None = ...,
         put: _task_service_pb2.PutTasksRequest | None = ...,
         take: _task_service_pb2.TakeTasksRequest | None = ...,
         settle: _task_service_pb2.SettleTasksRequest | None = ...,
@@ -303,16 +330,174 @@ class Command(_message.Message):
         move: _task_service_pb2.MoveTasksRequest | None = ...,
         set_cluster_version: Global___SetClusterVersion | None = ...,
         set_end_task: _group_service_pb2.SetEndTaskRequest | None = ...,
+        record_act: Global___RecordAct | None = ...,
+        start_bulk_sweep: Global___StartBulkSweep | None = ...,
+        run_bulk_sweep: Global___RunBulkSweep | None = ...,
+        stop_bulk_sweep: _bulk_sweep_pb2.StopBulkSweepRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "restart", b"restart", "run_schedule", b"run_schedule", "set_cluster_version", b"set_cluster_version", "set_end_task", b"set_end_task", "set_wall_offset", b"set_wall_offset", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["act", b"act", "attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "record_act", b"record_act", "release_all", b"release_all", "restart", b"restart", "run_bulk_sweep", b"run_bulk_sweep", "run_schedule", b"run_schedule", "set_cluster_version", b"set_cluster_version", "set_end_task", b"set_end_task", "set_wall_offset", b"set_wall_offset", "settle", b"settle", "snatch", b"snatch", "start_bulk_sweep", b"start_bulk_sweep", "start_group", b"start_group", "startup", b"startup", "stop_bulk_sweep", b"stop_bulk_sweep", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "request_scope", b"request_scope", "restart", b"restart", "run_schedule", b"run_schedule", "set_cluster_version", b"set_cluster_version", "set_end_task", b"set_end_task", "set_wall_offset", b"set_wall_offset", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["act", b"act", "attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "record_act", b"record_act", "release_all", b"release_all", "request_hash", b"request_hash", "request_scope", b"request_scope", "restart", b"restart", "run_bulk_sweep", b"run_bulk_sweep", "run_schedule", b"run_schedule", "set_cluster_version", b"set_cluster_version", "set_end_task", b"set_end_task", "set_wall_offset", b"set_wall_offset", "settle", b"settle", "snatch", b"snatch", "start_bulk_sweep", b"start_bulk_sweep", "start_group", b"start_group", "startup", b"startup", "stop_bulk_sweep", b"stop_bulk_sweep", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "note_calls", "set_wall_offset", "commit_cursor", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group", "snatch", "restart", "switch", "cancel", "move", "set_cluster_version", "set_end_task"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "note_calls", "set_wall_offset", "commit_cursor", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group", "snatch", "restart", "switch", "cancel", "move", "set_cluster_version", "set_end_task", "record_act", "start_bulk_sweep", "run_bulk_sweep", "stop_bulk_sweep"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___Command: _TypeAlias = Command  # noqa: Y015
+
+@_typing.final
+class ManagedAct(_message.Message):
+    """An act of management: a call that needs the role admin. The audit has a record of each act."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """Principal. Empty: authentication is off."""
+    peer: _builtins.str
+    """Address of the client."""
+    call: _builtins.str
+    """Name of the method, for example "DropTube"."""
+    detail: _builtins.str
+    """Fields of the request that identify what was changed; never payloads."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names for which the caller needed the permission to manage."""
+
+    def __init__(
+        self,
+        *,
+        principal: _builtins.str = ...,
+        peer: _builtins.str = ...,
+        call: _builtins.str = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "detail", b"detail", "names", b"names", "peer", b"peer", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ManagedAct: _TypeAlias = ManagedAct  # noqa: Y015
+
+@_typing.final
+class RecordAct(_message.Message):
+    """Records an act of management, for example a change of the members."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def act(self) -> Global___ManagedAct:
+        """The act."""
+
+    def __init__(
+        self,
+        *,
+        act: Global___ManagedAct | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["act", b"act"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["act", b"act"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordAct: _TypeAlias = RecordAct  # noqa: Y015
+
+@_typing.final
+class StartBulkSweep(_message.Message):
+    """Starts a bulk sweep."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """Principal that started the sweep. Empty: authentication is off."""
+    @_builtins.property
+    def request(self) -> _bulk_sweep_pb2.StartBulkSweepRequest:
+        """Request of the client."""
+
+    def __init__(
+        self,
+        *,
+        request: _bulk_sweep_pb2.StartBulkSweepRequest | None = ...,
+        principal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartBulkSweep: _TypeAlias = StartBulkSweep  # noqa: Y015
+
+@_typing.final
+class RunBulkSweep(_message.Message):
+    """Changes the next tasks of a bulk sweep."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    KICK_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
+    BURY_FIELD_NUMBER: _builtins.int
+    DELETE_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Number of the sweep."""
+    step: _builtins.int
+    """Number of steps of the sweep before this one. The command has no effect at another number."""
+    problem: _builtins.str
+    """Why the sweep fails. Empty: no problem."""
+    @_builtins.property
+    def kick(self) -> _task_service_pb2.KickTasksRequest:
+        """Kick tasks."""
+
+    @_builtins.property
+    def restart(self) -> _task_service_pb2.RestartTasksRequest:
+        """Restart tasks."""
+
+    @_builtins.property
+    def bury(self) -> _task_service_pb2.BuryTasksRequest:
+        """Bury tasks."""
+
+    @_builtins.property
+    def delete(self) -> _task_service_pb2.DeleteTasksRequest:
+        """Delete tasks."""
+
+    @_builtins.property
+    def move(self) -> _task_service_pb2.MoveTasksRequest:
+        """Move tasks."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        step: _builtins.int = ...,
+        problem: _builtins.str = ...,
+        kick: _task_service_pb2.KickTasksRequest | None = ...,
+        restart: _task_service_pb2.RestartTasksRequest | None = ...,
+        bury: _task_service_pb2.BuryTasksRequest | None = ...,
+        delete: _task_service_pb2.DeleteTasksRequest | None = ...,
+        move: _task_service_pb2.MoveTasksRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bury", b"bury", "change", b"change", "delete", b"delete", "kick", b"kick", "move", b"move", "restart", b"restart"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bury", b"bury", "change", b"change", "delete", b"delete", "kick", b"kick", "move", b"move", "number", b"number", "problem", b"problem", "restart", b"restart", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["kick", "restart", "bury", "delete", "move"]  # noqa: Y015
+    _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
+
+Global___RunBulkSweep: _TypeAlias = RunBulkSweep  # noqa: Y015
 
 @_typing.final
 class OpenSession(_message.Message):
