@@ -31,13 +31,13 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[None, None, None]) -> None:
-        """Start another task."""
+        """Start another background task."""
         task = run_beside(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def cancel(self) -> None:
-        """Cancel all tasks."""
+        """Cancel all background tasks."""
         for task in self._tasks:
             task.cancel()
 

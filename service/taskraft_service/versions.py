@@ -28,7 +28,7 @@ class ClusterVersion(IntEnum):
     """Versions of the commands in the log, and of all that the members must agree on."""
 
     V1 = 1
-    """Release 0.1.0: the commands of ``proto/taskraft/log/v1/log.proto`` up to number 45."""
+    """Release 0.1.0: the commands of ``proto/taskraft/log/v1/log.proto`` up to number 50."""
 
 
 class StateVersion(IntEnum):
@@ -45,7 +45,13 @@ class FeedVersion(IntEnum):
     """Versions of the stored chunks of the change feed; the first number of each chunk."""
 
     V2 = 2
-    """Release 0.1.0: columns, with the bytes of the payloads before the chunk in its header."""
+    """Development builds: columns, with the bytes of the partition before the chunk in its header.
+
+    This release reads the format and does not write it.
+    """
+
+    V3 = 3
+    """Release 0.1.0: the columns of ``V2``, then message, fingerprint and target of the cause."""
 
 
 class SnapshotVersion(IntEnum):
@@ -89,7 +95,7 @@ class Formats:
 
 FORMATS: Final[Mapping[ClusterVersion, Formats]] = {
     ClusterVersion.V1: Formats(
-        StateVersion.V18, FeedVersion.V2, SnapshotVersion.V2, DigestVersion.V1
+        StateVersion.V18, FeedVersion.V3, SnapshotVersion.V2, DigestVersion.V1
     ),
 }
 LOWEST: Final = min(ClusterVersion)

@@ -4,7 +4,16 @@ import tempfile
 from pathlib import Path
 
 from taskraft_service.versions import FORMATS, HIGHEST
-from tests.golden.content import feed_content, log_content, snapshot_content, state_content
+from tests.golden.content import (
+    acts_content,
+    audit_content,
+    bulk_content,
+    bulk_log_content,
+    feed_content,
+    log_content,
+    snapshot_content,
+    state_content,
+)
 from tests.golden.digests import DIGESTS, FOLDER, digest_of
 
 
@@ -14,6 +23,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         wanted = {
             f"log/v{int(HIGHEST)}/entries.json": log_content,
+            f"log/v{int(HIGHEST)}/acts.json": acts_content,
+            f"state/v{int(formats.state)}/audit.json": audit_content,
+            f"log/v{int(HIGHEST)}/bulk.json": bulk_log_content,
+            f"state/v{int(formats.state)}/bulk.json": bulk_content,
             f"state/v{int(formats.state)}/state.json": state_content,
             f"feed/v{int(formats.feed)}/chunks.json": feed_content,
             f"snapshot/v{int(formats.snapshot)}/snapshot.json": (

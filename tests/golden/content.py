@@ -13,17 +13,27 @@ from pathlib import Path
 from taskraft.v1 import session_service_pb2, task_service_pb2, tube_service_pb2
 from taskraft_replication.core.types import LogIndex
 from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
 from taskraft_service.command_codecs.put import PUT, new_task
 from taskraft_service.command_codecs.sessions import OPEN_SESSION, STARTUP
 from taskraft_service.command_codecs.take import TAKE
-from taskraft_service.command_codecs.tubes import CREATE_TUBE
+from taskraft_service.command_codecs.tubes import CREATE_TUBE, DROP_TUBE
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import decode_entry, encode_entry
+from taskraft_service.queue.entities.bulk_sweep import BULK_SWEEP_RECORD, BulkAction, BulkRequest
+from taskraft_service.queue.entities.managed_act import ManagedAct
+from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.feed.chunk import cut, events_of, read_header
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.audit import RecordAct
+from taskraft_service.queue.operations.bulk_sweeps import RunBulkSweep, StartBulkSweep
+from taskraft_service.queue.operations.kick_bury_delete import Bury
+from taskraft_service.queue.operations.registry import ManagedCommand
+from taskraft_service.queue.operations.selection import ByIds
+from taskraft_service.queue.operations.tubes import DropTube
 from taskraft_service.queue.persistence.upgrade_chain import upgrade_store
 from taskraft_service.queue.queue import Queue
-from taskraft_service.queue.store.idempotency import NO_KEY
+from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 from taskraft_service.queue.store.keys import FEED, prefix_stop
 from taskraft_service.storage.memory import MemoryStore
 from taskraft_service.storage.rocks import RocksStore
@@ -70,6 +80,9 @@ CACHE_BYTES = 1 << 20
 NOW_MS = 1_700_000_000_000
 
 
+ACT = ManagedAct("root", "ipv4:10.0.0.7:50122", "DropTube", ("mail",), "d")
+
+
 def shown(command):
     """Return the fields of a command as text, by name."""
     return {field.name: repr(getattr(command, field.name)) for field in fields(command)}
@@ -79,6 +92,38 @@ def log_content():
     """Return one entry for each example of a command, and what it means."""
     rows = {}
     for name, (codec, message, _) in CASES.items():
+        data = encode_entry(NOW_MS, [encode_leader_command(codec, message)])
+        _, (command,) = decode_entry(data)
+        rows[name] = {"entry": data.hex(), "type": type(command).__name__, "fields": shown(command)}
+    return json.dumps(rows, indent=1, sort_keys=True)
+
+
+def acts_content():
+    """Return entries of commands that are acts of management, and what they mean."""
+    drop = tube_service_pb2.DropTubeRequest(name="mail")
+    message = log_pb2.RecordAct(act=act_message(ACT))
+    rows = {}
+    for name, encoded in (
+        ("a drop", encode_leader_command(DROP_TUBE, drop, RequestKey(7, "root\0\0"), ACT)),
+        ("a record", encode_leader_command(RECORD_ACT, message)),
+    ):
+        data = encode_entry(NOW_MS, [encoded])
+        _, (command,) = decode_entry(data)
+        rows[name] = {"entry": data.hex(), "type": type(command).__name__, "fields": shown(command)}
+    return json.dumps(rows, indent=1, sort_keys=True)
+
+
+def bulk_log_content():
+    """Return entries of the commands on bulk sweeps, and what they mean."""
+    names = (
+        "a bulk sweep",
+        "a step of a bulk sweep",
+        "the end of a bulk sweep",
+        "a stop of a bulk sweep",
+    )
+    rows = {}
+    for name in names:
+        codec, message, _ = CASES[name]
         data = encode_entry(NOW_MS, [encode_leader_command(codec, message)])
         _, (command,) = decode_entry(data)
         rows[name] = {"entry": data.hex(), "type": type(command).__name__, "fields": shown(command)}
@@ -119,7 +164,11 @@ def meaning(store):
         tubes[name] = [
             [task.id, task.state.name, task.priority] for task in tasks if task is not None
         ]
+    sweeps = [BULK_SWEEP_RECORD.write(sweep).hex() for sweep in queue.bulk_sweeps()]
+    acts = [repr(record) for _, record in queue.audit_records(1 << 62)]
     return {
+        **({"audit": acts} if acts else {}),
+        **({"bulk_sweeps": sweeps} if sweeps else {}),
         "index": queue.applied_index,
         "now_ms": queue.now_ms,
         "tubes": tubes,
@@ -131,6 +180,30 @@ def meaning(store):
 def state_content():
     """Return the pairs of the golden state, and what they mean."""
     store = filled_store()
+    return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
+
+
+def audit_content():
+    """Return the pairs of the golden state with two acts of management, and what they mean."""
+    store = filled_store()
+    queue = Queue(store, Limits(), new_task)
+    index = len(EXAMPLES) + 1
+    drop = ManagedCommand(DropTube("gone"), ACT)
+    queue.apply(index, NOW_MS + index, [RecordAct(ACT), drop])
+    store.write(queue.collect_writes())
+    return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
+
+
+def bulk_content():
+    """Return the pairs of the golden state with a bulk sweep, and what they mean."""
+    store = filled_store()
+    queue = Queue(store, Limits(), new_task)
+    index = len(EXAMPLES) + 1
+    request = BulkRequest("mail", "", (2, 99), BulkAction.BURY, "", "why", 9, "root")
+    change = Bury("mail", ByIds([2, 99]), Failure("", "why"))
+    commands = [StartBulkSweep(request), RunBulkSweep(1, 0, change)]
+    queue.apply(index, NOW_MS + index, commands)
+    store.write(queue.collect_writes())
     return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
 
 
@@ -157,9 +230,15 @@ def feed_content():
 
 
 def read_feed(text):
-    """Check that the chunks of a golden file are read with the same events."""
+    """Check that the chunks of a golden file are read with the same events.
+
+    Fields that the format of the file does not have are empty.
+    """
     for row in json.loads(text):
-        assert events(bytes.fromhex(row["chunk"])) == row["events"]
+        found = events(bytes.fromhex(row["chunk"]))
+        fields = len(row["events"][0])
+        assert [event[:fields] for event in found] == row["events"]
+        assert not any(value for event in found for value in event[fields:])
 
 
 def snapshot_content(folder):

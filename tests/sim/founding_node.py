@@ -73,7 +73,7 @@ class Settings:
     cluster_id: str
     member: PeerAddress
     members: Sequence[PeerAddress]
-    join: str = ""
+    is_joiner: bool = False
     data_dir: Path = Path("sim")
 
 

@@ -106,7 +106,7 @@ class FoundingWorld:
         for member in members:
             self._add(Settings(CLUSTER, member, members))
         for name in JOINERS:
-            self._add(Settings(CLUSTER, address_of(0, name), (), "f1:1"))
+            self._add(Settings(CLUSTER, address_of(0, name), (), is_joiner=True))
         others = members[1:] or (address_of(2, "f1"),)
         stranger = (address_of(1, STRANGER), *others)
         self._add(Settings("other", stranger[0], stranger))
@@ -429,7 +429,7 @@ class FoundingWorld:
                 continue
             del self._refused[name]
             host = self.hosts[name]
-            settings = Settings(CLUSTER, address_of(0, name), (), "f1:1")
+            settings = Settings(CLUSTER, address_of(0, name), (), is_joiner=True)
             self.hosts[name] = Host(settings, host.disk, host.machine)
             self.wipe(name)
         self.act(leader, lambda: leader.driver.propose(b"end", Asked()))

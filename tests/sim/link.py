@@ -9,7 +9,7 @@ from typing import Protocol
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Message, Term
 from taskraft_replication.driver.preferred_followers import PreferredFollowers
 from taskraft_replication.peers.contract import PreferredSet
-from taskraft_replication.peers.send_batcher import Room, SendBatcher
+from taskraft_replication.peers.send_batcher import LinkCapacity, SendBatcher
 from taskraft_replication.peers.send_queue import PeerSendQueue
 from tests.sim.network import Activity, ActivityKind
 from tests.sim.schedule import Event
@@ -65,7 +65,7 @@ class Link:
 
     def depart(self) -> None:
         """Send the queued messages, now or when the connection has capacity again."""
-        for frame in self.batcher.frames(self._room):
+        for frame in self.batcher.frames(self._capacity):
             has_entries = any(message.entries for message in frame)
             if has_entries and self._long_share and self._rng.random() < self._long_share:
                 self._long = frame
@@ -76,10 +76,10 @@ class Link:
                 self._is_full = True
                 self._process.later(self._rng.randint(*FULL_US), "room", self._make_room)
 
-    def _room(self) -> Room:
+    def _capacity(self) -> LinkCapacity:
         if self._is_full:
-            return Room.NOTHING
-        return Room.SMALL if self._long else Room.ANYTHING
+            return LinkCapacity.NOTHING
+        return LinkCapacity.SMALL if self._long else LinkCapacity.ANYTHING
 
     def drop_long(self) -> None:
         """Drop the long frame."""

@@ -20,15 +20,15 @@ def slow(monkeypatch):
     """Return a group whose links from the leader carry one long frame with the next entry."""
     steps = SECONDS * 1_000_000 // link.LONG_STEP_US
     monkeypatch.setattr(link, "LONG_STEPS", (steps, steps))
-    monkeypatch.setattr(link.Link, "_room", no_overtaking)
+    monkeypatch.setattr(link.Link, "_capacity", no_overtaking)
     world, leader, followers = scripted(3, seed=1)
     for each in leader.links._links.values():
         each._long_share = 1
     return world, leader, followers
 
 
-def no_overtaking(one: link.Link) -> link.Room:
-    return link.Room.NOTHING if one._long else link.Room.ANYTHING
+def no_overtaking(one: link.Link) -> link.LinkCapacity:
+    return link.LinkCapacity.NOTHING if one._long else link.LinkCapacity.ANYTHING
 
 
 def roles(world):

@@ -169,7 +169,7 @@ class Workload:
         return tuple(kind(self, member, rng) for kind in kinds)
 
     def _request_id(self) -> str:
-        """Return the next request id of one of two clients; both count, so ids are equal."""
+        """Return the next request id; two clients use the same ids, which must not collide."""
         self._number += 1
         number, client = divmod(self._number, 2)
         return request_scope("", f"c{client}") + f"r{number}"

@@ -39,7 +39,7 @@ READS_PENDING_MAX: Final = 4096
 
 
 class ReadOnly(Enum):
-    """How a leader confirms that it still leads before it answers a read."""
+    """Method by which a leader confirms its leadership before it answers a read."""
 
     SAFE = "safe"
     """Confirm with a round of heartbeats to a quorum (ReadIndex); independent of clocks."""

@@ -34,7 +34,7 @@ class SnapshotTemporarilyUnavailable(Exception):
 
 
 class DropReason(Enum):
-    """Why a proposal was not appended."""
+    """Reason for which a proposal was not appended."""
 
     NO_LEADER = "no_leader"
     """No leader is known; wait for an election."""
@@ -59,7 +59,7 @@ class ProposalDropped(Exception):
 
 
 class ConfChangeFault(Enum):
-    """Why a membership change cannot be made."""
+    """Reason for which a membership change cannot be made."""
 
     ALREADY_JOINT = "the configuration is already joint"
     NOT_JOINT = "the configuration is not joint, so it cannot be left"

@@ -35,7 +35,7 @@ class Inflights:
 
     @property
     def full(self) -> bool:
-        """Return whether the follower must acknowledge a message before it gets the next one."""
+        """Return whether the follower must acknowledge a message before it gets another message."""
         return len(self._messages) >= self._messages_max or self._bytes >= self._bytes_max
 
     def add(self, last_index: LogIndex, payload_bytes: int) -> None:

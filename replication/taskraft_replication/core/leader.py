@@ -62,7 +62,7 @@ def advance_commit(member: Member) -> bool:
 
 
 def on_append_reply(member: Member, reply: Message) -> None:
-    """Record how far a member's log matches this log."""
+    """Record the index up to which a member's log matches this log."""
     progress = member.tracker.progress.get(reply.sender)
     if progress is None:
         return  # this leader was removed and has not stepped down

@@ -10,7 +10,7 @@ from taskraft_replication.core.types import LogIndex
 
 
 class ProgressState(Enum):
-    """How the leader sends entries to a follower."""
+    """Mode in which the leader sends entries to a follower."""
 
     PROBE = "probe"
     """The match index is unknown: send one append with entries, then wait for the answer."""

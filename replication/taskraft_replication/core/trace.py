@@ -33,7 +33,7 @@ class SnapshotRestored:
 
 
 class MessageDropReason(Enum):
-    """Why a message was dropped without effect."""
+    """Reason for which a message was dropped without effect."""
 
     UNKNOWN_PEER = "unknown_peer"
     """A reply from a sender outside the configuration."""

@@ -45,7 +45,7 @@ class DiskPolicy:
     """Time after which the member must stop."""
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Check that each limit is in its range."""
         assert 1 <= self.stall_ticks < self.hang_ticks
 
 
@@ -60,7 +60,7 @@ class _Appended:
 
 
 class DiskWatch:
-    """Measures for how long the oldest item of storage work has been outstanding.
+    """Measures the time for which the oldest item of storage work has been outstanding.
 
     Args:
         policy: limits on the time.

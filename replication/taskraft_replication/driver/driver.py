@@ -196,7 +196,7 @@ class RaftDriver:
         return True
 
     def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
-        """Report how the transfer of a snapshot to ``member`` ended."""
+        """Report the result of the transfer of a snapshot to ``member``."""
         self._snapshots.ended(member)
         self.core.report_snapshot(member, ok)
         self._effects.request_pump()
@@ -254,7 +254,7 @@ class RaftDriver:
 
     @property
     def inbox(self) -> SnapshotInbox:
-        """Where the content of incoming snapshots is stored."""
+        """Return the storage for the content of incoming snapshots."""
         return self._inbox
 
     def fail_all(self, error: ReplicationError) -> None:

@@ -57,7 +57,7 @@ class LinearizableReads:
         """Readers that wait until this member has applied their index."""
 
     def add(self, outcome: ResultFuture[LogIndex]) -> None:
-        """Add a reader; its future gets a safe index when this member has applied the index."""
+        """Add a reader; its future gets an index once this member has applied that index."""
         if len(self.waiting) >= READERS_MAX:
             outcome.set_exception(
                 ReadUnconfirmed(f"{READERS_MAX} linearizable reads already wait; retry later")
@@ -116,7 +116,7 @@ class LinearizableReads:
             self._core.read_index(self._context)
 
     def fail_all(self, error: ReplicationError) -> None:
-        """Fail all waiting readers."""
+        """Fail all readers that wait."""
         outcomes = [*self._asked, *self.waiting]
         for confirmed in self.confirmed:
             outcomes += confirmed.readers

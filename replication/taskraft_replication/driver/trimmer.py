@@ -36,7 +36,7 @@ KEPT_BYTES: Final = 128 << 20
 
 @dataclass(slots=True, frozen=True)
 class TrimPolicy:
-    """Limits for trimming the log: when it is trimmed, and how much is kept."""
+    """Limits for trimming the log: the triggers, and the entries that are kept."""
 
     flush_bytes: int = FLUSH_BYTES
     kept_entries: int = KEPT_ENTRIES

@@ -1,4 +1,4 @@
-"""Define the roster of a group and how membership changes update it.
+"""Define the roster of a group, and its updates by membership changes.
 
 The roster is part of the membership: it is in the context of the change that adds a member, in the
 stored history, and in snapshots. All members compute the same roster from the same log.
@@ -21,7 +21,9 @@ from taskraft_replication.membership.codec import decode_roster, encode_roster
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 CHANGES_KEPT_MAX: Final = 32
-"""Number of recent changes whose retries are recognized; changes are rare and retries come soon."""
+"""Number of recent changes whose retries are recognized. Changes are rare, and callers retry within
+seconds, so a small number is enough.
+"""
 
 
 def roster_of(infos: Iterable[MemberInfo]) -> Roster:

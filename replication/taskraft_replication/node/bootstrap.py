@@ -138,10 +138,7 @@ class ClusterBootstrap:
             _log.info("group %d: waiting for founders %s to connect", self._group_id, self.missing)
 
     def handshake_done(self, member: MemberId, directory_id: str) -> None:
-        """See ``Receiver``.
-
-        The handshake with the last founder starts the group.
-        """
+        """Record the handshake with a founder; the last handshake starts the group."""
         founders = self._founders
         if founders.is_complete:
             return

@@ -42,7 +42,7 @@ class MemberRequests:
         self._loop = asyncio.get_running_loop()
 
     async def change_membership(self, change: ConfChange) -> ConfState:
-        """See ``Node``."""
+        """Make a membership change as leader; return the membership once it is applied here."""
         self._check_running()
         outcome: asyncio.Future[object] = self._loop.create_future()
         self._driver.propose_change(change, outcome)
@@ -54,14 +54,14 @@ class MemberRequests:
         return self._driver.membership
 
     async def read_index(self) -> LogIndex:
-        """See ``Node``."""
+        """Wait until a read of the local state is linearizable; return its index."""
         self._check_running()
         outcome: asyncio.Future[LogIndex] = self._loop.create_future()
         self._driver.read_index(outcome)
         return await outcome
 
     async def transfer_leadership(self, to: MemberId | None) -> None:
-        """See ``Node``."""
+        """Transfer leadership to ``to``, or to the voter with the longest log, and wait for it."""
         self._check_running()
         status = self._driver.core.status()
         if status.soft_state.role is not RaftRole.LEADER:
@@ -77,7 +77,7 @@ class MemberRequests:
         raise TransferFailed(f"member {target} did not take over in {waited_ms} ms")
 
     async def end_leadership(self) -> None:
-        """See ``Node``."""
+        """Transfer leadership, or step down if no other member takes over."""
         try:
             await self.transfer_leadership(None)
         except TransferFailed:

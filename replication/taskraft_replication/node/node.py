@@ -102,7 +102,7 @@ class Node:
         self._was_started = False
         stored = storage.memberships
         self.roster_at_start = stored.at(stored.last_index).roster
-        """Names and addresses of the members when this process started, as far as it knew."""
+        """Names and addresses of the members that were stored when this process started."""
 
     @classmethod
     async def open(

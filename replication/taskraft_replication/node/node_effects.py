@@ -43,10 +43,10 @@ class EffectsHost(Protocol):
         """Return whether the driver may still be called."""
 
     def pump(self) -> None:
-        """Run the driver's pump."""
+        """Run the driver's pump once."""
 
     def fail(self, error: Exception) -> None:
-        """Stop the node."""
+        """Stop the node because of a failure."""
 
 
 class NodeEffects:
@@ -67,21 +67,21 @@ class NodeEffects:
 
     @property
     def storage_work(self) -> StorageWork:
-        """See ``Effects``."""
+        """Counts of the items given to ``store``."""
         return self.worker.work
 
     def send(self, messages: Sequence[Message]) -> None:
-        """See ``Effects``."""
+        """Send messages to peers; messages may be lost."""
         if self.peers is not None:
             self.peers.send(messages)
 
     def set_leading_term(self, term: Term) -> None:
-        """See ``Effects``."""
+        """Set the term in which this member leads, for all later frames; 0: it does not lead."""
         if self.peers is not None:
             self.peers.set_leading_term(term)
 
     def send_alive(self, leader: MemberId, term: Term) -> None:
-        """See ``Effects``."""
+        """Send an activity report to the leader of ``term``; the message may be lost."""
         if self.peers is not None:
             self.peers.send_alive(leader, term)
 
@@ -91,16 +91,16 @@ class NodeEffects:
             self.peers.set_preferred(chosen)
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
-        """See ``Effects``."""
+        """Stream a snapshot to a peer; then call ``RaftDriver.snapshot_sent``."""
         if self.peers is not None:
             self.peers.send_snapshot(message, meta, content)
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """See ``Effects``."""
+        """Run ``work`` on the storage worker, in order; then call ``then`` with its result."""
         self.worker.submit(work, lambda result: self._finish(then, result))
 
     def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """See ``Effects``.
+        """Run ``work``, which may take long, in the background; then call ``then``.
 
         Runs on a thread of the event loop's pool.
         """
@@ -115,7 +115,7 @@ class NodeEffects:
         self._finish(then, result)
 
     def request_pump(self) -> None:
-        """See ``Effects``."""
+        """Call ``RaftDriver.pump`` soon; one call may serve several requests."""
         if not self._is_pump_due:
             self._is_pump_due = True
             self._loop.call_soon(self._pump_if_due)
@@ -173,7 +173,7 @@ class PeerReceiver:
         self._host = host
 
     def receive(self, messages: Sequence[Message]) -> None:
-        """See ``Receiver``.
+        """Process messages from one peer, in the order in which it sent them.
 
         Before this member has started, a message only shows that the sender runs.
         """
@@ -187,21 +187,21 @@ class PeerReceiver:
             self._host.fail(error)
 
     def leader_alive(self, member: MemberId, term: Term) -> None:
-        """See ``Receiver``."""
+        """Handle the arrival of a part of a frame from ``member``, which leads in ``term``."""
         if self._host.is_running:
             self._driver.leader_alive(member, term)
 
     def follower_alive(self, member: MemberId, term: Term) -> None:
-        """See ``Receiver``."""
+        """Handle an activity report of ``member``, which follows this leader of ``term``."""
         if self._host.is_running:
             self._driver.follower_alive(member, term)
 
     def make_beacon(self) -> bytes:
-        """See ``Receiver``."""
+        """Return the beacon for a frame with a heartbeat; see ``Beacons``."""
         return self._host.beacons.make()
 
     def receive_beacon(self, member: MemberId, beacon: bytes) -> None:
-        """See ``Receiver``."""
+        """Process the beacon of a frame, before its messages; see ``Beacons``."""
         if not self._host.is_running:
             return
         try:
@@ -212,30 +212,30 @@ class PeerReceiver:
             self._host.fail(error)
 
     def unreachable(self, member: MemberId) -> None:
-        """See ``Receiver``."""
+        """Handle the loss of messages to ``member``."""
         if self._host.is_running:
             self._driver.unreachable(member)
 
     def stream_ended(self, member: MemberId) -> None:
-        """See ``Receiver``."""
+        """Handle the end of the stream from ``member``, whose process may have crashed."""
         if self._host.is_running:
             self._leader_loss.stream_ended(member)
 
     def handshake_done(self, member: MemberId, directory_id: str) -> None:
-        """See ``Receiver``."""
+        """Handle a successful handshake with ``member``; ``directory_id`` is its data directory."""
         self._bootstrap.handshake_done(member, directory_id)
 
     def refused(self, error: DirectoryRefused) -> None:
-        """See ``Receiver``."""
+        """Stop this member, because a peer refuses it permanently."""
         self._host.fail(error)
 
     def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
-        """See ``Receiver``."""
+        """Handle the end of the transfer of a snapshot to ``member``."""
         if self._host.is_running:
             self._driver.snapshot_sent(member, ok=ok)
 
     async def open_state(self, member: MemberId) -> tuple[SnapshotMeta, SnapshotReader]:
-        """See ``Receiver``."""
+        """Open the applied state for ``member``, which has lost its own state."""
         if not self._host.is_running:
             raise SnapshotBroken("the node is not running")
         opened: asyncio.Future[OutgoingSnapshot | None] = asyncio.get_running_loop().create_future()
@@ -254,7 +254,7 @@ class PeerReceiver:
         return outgoing.meta, outgoing.content
 
     def begin_snapshot(self, message: Message, transfer_id: str) -> SealingSink:
-        """See ``Receiver``."""
+        """Prepare to receive the content of the snapshot in ``message``, or the rest of it."""
         if not self._host.is_running:
             raise SnapshotBroken("the node is stopping")
         incoming = self._driver.inbox.begin(transfer_id)
@@ -273,11 +273,11 @@ class SealingSink:
 
     @property
     def size(self) -> int:
-        """See ``SnapshotSink``."""
+        """Number of bytes received so far, by this stream and earlier streams."""
         return self._incoming.size
 
     async def write(self, offset: int, data: bytes, crc32c: int) -> None:
-        """See ``SnapshotSink``.
+        """Write the next piece.
 
         If the disk is full, the content received so far is deleted.
         """
@@ -288,7 +288,7 @@ class SealingSink:
             raise
 
     async def finish(self) -> int:
-        """See ``SnapshotSink``."""
+        """Make the content durable and pass it to the driver; return its length in bytes."""
         assert self._message.snapshot is not None
         self._incoming.complete(self._turn)
         self._is_whole = True
@@ -310,7 +310,7 @@ class SealingSink:
         return self._incoming.size
 
     def abandon(self) -> None:
-        """See ``SnapshotSink``.
+        """Stop before the content is complete; another stream may continue the transfer.
 
         Has no effect once the content is complete.
         """

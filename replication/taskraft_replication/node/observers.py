@@ -33,7 +33,7 @@ class Observers:
         self._observers.append(observer)
 
     def role_changed(self, state: SoftState, term: Term) -> None:
-        """See ``Observer``."""
+        """Handle a change of this member's role or of the known leader."""
         self.changes.notify_all()
         _log.info(
             "%s is %s in term %d, leader %d",
@@ -46,17 +46,17 @@ class Observers:
             observer.role_changed(state, term)
 
     def applied(self, index: LogIndex) -> None:
-        """See ``Observer``."""
+        """Called after the state machine has applied all entries up to ``index``."""
         for observer in self._observers:
             observer.applied(index)
 
     def synced(self, entries: int, log_bytes: int) -> None:
-        """See ``Observer``."""
+        """Called after a batch of the log has become durable here; the next entry can be built."""
         for observer in self._observers:
             observer.synced(entries, log_bytes)
 
     def disk_stalled(self, *, is_stalled: bool) -> None:
-        """See ``Observer``."""
+        """Handle a disk without an answer for ``DiskPolicy.stall_ticks``, or its recovery."""
         if is_stalled:
             _log.warning("%s: the disk does not answer", self._name)
         else:
@@ -65,7 +65,7 @@ class Observers:
             observer.disk_stalled(is_stalled=is_stalled)
 
     def membership_changed(self, conf_state: ConfState) -> None:
-        """See ``Observer``."""
+        """Handle a change of the membership."""
         self.changes.notify_all()
         _log.info(
             "%s: voters %s%s, learners %s",

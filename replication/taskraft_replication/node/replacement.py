@@ -25,7 +25,7 @@ LAG_ENTRIES_MAX: Final = 100
 
 
 class ReplacementFault(Enum):
-    """Why a member cannot be replaced now."""
+    """Reason for which a member cannot be replaced now."""
 
     NOT_A_MEMBER = "not a member"
     """The id was removed, or belongs to another name. Only an operator can help."""

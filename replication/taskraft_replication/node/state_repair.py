@@ -27,7 +27,9 @@ from taskraft_replication.storage.state_rebuild import StateRebuild
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 10.0
-"""First and maximum pause after no peer sent a usable state; the pause doubles each time."""
+"""First and maximum pause after no peer has sent a usable state, in seconds; each pause is twice
+the pause before.
+"""
 
 _log = logging.getLogger(__name__)
 

@@ -25,26 +25,26 @@ class ByteForwarder(asyncio.Protocol):
         self._on_end = on_end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See ``asyncio.Protocol``."""
+        """Limit the bytes that wait to be sent on the new connection."""
         assert isinstance(transport, asyncio.Transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
+        """Forward received bytes to the other end."""
         self._other.write(data)
 
     def pause_writing(self) -> None:
-        """See ``asyncio.Protocol``: stop reading the other end while this end is full."""
+        """Stop reading the other end while this end is full."""
         if not self._other.is_closing():
             self._other.pause_reading()
 
     def resume_writing(self) -> None:
-        """See ``asyncio.Protocol``."""
+        """Read the other end again."""
         if not self._other.is_closing():
             self._other.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``: buffered bytes are still sent to the other end."""
+        """Close the other end after its buffered bytes are sent."""
         del exc
         self._on_end()
         if not self._other.is_closing():

@@ -120,21 +120,21 @@ class FrameSender(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``; the receiver sends only ``READY``."""
+        """Note that the receiver is ready; the receiver sends only ``READY``."""
         if data == READY and not self._ready.done():
             self._ready.set_result(None)
 
     def pause_writing(self) -> None:
-        """See ``asyncio.Protocol``."""
+        """Note that the send buffer is full."""
         self.is_full = True
 
     def resume_writing(self) -> None:
-        """See ``asyncio.Protocol``."""
+        """Note that the send buffer has space again, and report the change."""
         self.is_full = False
         self._on_change()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``."""
+        """Report the loss of the connection, and fail the wait for the receiver."""
         self.is_lost = True
         if not self._ready.done():
             self._ready.set_exception(exc or ConnectionError("the peer closed the connection"))
@@ -214,14 +214,14 @@ class FrameReceiver(asyncio.Protocol):
         """The beginning of a ticket, or bytes that arrived before ``connection_made``."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See ``asyncio.Protocol``; after a TLS negotiation, the first data may arrive earlier."""
+        """Store the transport, and process data that arrived during the TLS negotiation."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         if self._unread:
             self.data_received(b"")
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
+        """Give the bytes to the ticket of the connection; redeem the ticket first."""
         if self._ticket is None:
             self._unread += data
             self._redeem()
@@ -243,7 +243,7 @@ class FrameReceiver(asyncio.Protocol):
         self._ticket.feed(unread[TICKET_BYTES:])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``."""
+        """Report the end of the connection to the port and to the ticket."""
         del exc
         self._on_end()
         if self._ticket is not None:

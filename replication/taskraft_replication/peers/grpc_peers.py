@@ -90,7 +90,7 @@ class GrpcPeers:
         self._background = Background()
 
     def send(self, messages: Sequence[Message]) -> None:
-        """See ``Peers``.
+        """Send messages to their receivers; never blocks, and may lose messages.
 
         A message to a member without an address is dropped.
         """
@@ -103,7 +103,7 @@ class GrpcPeers:
             link.flush_soon()
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
-        """See ``Peers``."""
+        """Stream a snapshot to a member; report the end with ``snapshot_sent``."""
         self._background.start(self._send_snapshot(message, meta, content))
 
     async def _send_snapshot(
@@ -131,25 +131,25 @@ class GrpcPeers:
         self.receiver.snapshot_sent(message.to, ok=ok)
 
     def set_preferred(self, chosen: PreferredSet) -> None:
-        """See ``Peers``."""
+        """Send entries at once to these followers; the others may get them later."""
         self._chosen = chosen
         for member, link in self._links.items():
             link.batcher.may_delay = chosen is not None and member not in chosen
 
     def set_leading_term(self, term: Term) -> None:
-        """See ``Peers``."""
+        """Set the term in which this member leads."""
         self._leading_term = term
         for link in self._links.values():
             link.set_leading_term(term)
 
     def send_alive(self, leader: MemberId, term: Term) -> None:
-        """See ``Peers``."""
+        """Send an activity report to the leader of ``term``; the message may be lost."""
         link = self._links.get(leader)
         if link is not None:
             link.send_alive(term)
 
     def set_roster(self, roster: Roster) -> None:
-        """See ``Peers``.
+        """Update members and addresses; links to removed members are closed.
 
         Links to members that are not in the roster yet are kept, because the roster may be
         outdated.
@@ -239,25 +239,25 @@ class GrpcPeers:
             self.receiver.stream_ended(member)
 
     def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
-        """See ``LinkEvents``."""
+        """Check the identity of the peer that answered at the member's address."""
         check_version(member, answer)
         check_directory(member, answer.directory_id, self.roster)
         self.receiver.handshake_done(member, answer.directory_id)
 
     def make_beacon(self) -> bytes:
-        """See ``LinkEvents``."""
+        """Return the beacon for a frame with a heartbeat; see ``Beacons``."""
         return self.receiver.make_beacon()
 
     def unreachable(self, member: MemberId) -> None:
-        """See ``LinkEvents``."""
+        """Handle the loss of messages to ``member``."""
         self.receiver.unreachable(member)
 
     def refused(self, error: DirectoryRefused) -> None:
-        """See ``LinkEvents``."""
+        """Stop this member, because a peer refuses it permanently."""
         self.receiver.refused(error)
 
     async def close(self) -> None:
-        """See ``Peers``."""
+        """Close all streams of the group."""
         self._background.cancel()
         closing = [link.close() for link in self._links.values()]
         self._links.clear()

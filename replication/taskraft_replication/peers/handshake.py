@@ -129,9 +129,9 @@ def check_directory(member: MemberId, directory_id: str, roster: Roster) -> None
     if known is not None and known.directory_id and known.directory_id != directory_id:
         raise PeerExpelled(
             Expulsion.DIRECTORY,
-            f"member {member} comes with data directory {directory_id or 'unknown'}, but is known "
-            f"with {known.directory_id}: the directory was wiped or replaced, so acknowledged "
-            f"data is lost; remove the member, then let it join again",
+            f"member {member} has data directory {directory_id or 'unknown'}, but the group knows "
+            f"it with directory {known.directory_id}: the directory was wiped or replaced, so "
+            f"acknowledged data is lost; remove the member, then let it join again",
         )
 
 

@@ -30,7 +30,7 @@ class IncomingStream:
         self._incarnations = incarnations
 
     def frame_arrived(self, frame: bytes) -> None:
-        """See ``FrameListener``.
+        """Decode a frame, and pass its beacon and its messages to the receiver.
 
         Raises:
             PeerRefused: the peer was removed, or its later incarnation has connected.
@@ -49,11 +49,11 @@ class IncomingStream:
         receiver.receive(messages)
 
     def bytes_arrived(self, term: Term) -> None:
-        """See ``FrameListener``; raises PeerRefused as ``frame_arrived`` does."""
+        """Report that a part of a frame arrived from a leader; may raise PeerRefused."""
         self._receiver().leader_alive(MemberId(self._hello.sender), term)
 
     def alive_arrived(self, term: Term) -> None:
-        """See ``FrameListener``; raises PeerRefused as ``frame_arrived`` does."""
+        """Report that an activity report arrived from a follower; may raise PeerRefused."""
         self._receiver().follower_alive(MemberId(self._hello.sender), term)
 
     def _receiver(self) -> Receiver:

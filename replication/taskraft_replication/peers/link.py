@@ -22,7 +22,7 @@ from taskraft_replication.peers.codec import encode_frame
 from taskraft_replication.peers.contract import Membership
 from taskraft_replication.peers.frame_connection import FrameSender
 from taskraft_replication.peers.handshake import EXPELLED_KEY, expulsion_error, hello_to
-from taskraft_replication.peers.send_batcher import Room, SendBatcher
+from taskraft_replication.peers.send_batcher import LinkCapacity, SendBatcher
 from taskraft_replication.peers.send_queue import PeerSendQueue
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
@@ -52,13 +52,13 @@ class LinkEvents(Protocol):
     """Receives the events of a link."""
 
     def make_beacon(self) -> bytes:
-        """See ``Receiver``."""
+        """Return the beacon for a frame with a heartbeat; see ``Beacons``."""
 
     def unreachable(self, member: MemberId) -> None:
-        """See ``Receiver``."""
+        """Handle the loss of messages to ``member``."""
 
     def refused(self, error: DirectoryRefused) -> None:
-        """See ``Receiver``."""
+        """Stop this member, because a peer refuses it permanently."""
 
     def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
         """Check the identity of the peer that answered at the member's address.
@@ -125,17 +125,17 @@ class PeerLink:
         if self._frames is not None:
             self._frames.write_alive(term)
 
-    def _room(self) -> Room:
+    def _capacity(self) -> LinkCapacity:
         frames = self._frames
         if frames is None or frames.is_full:
-            return Room.NOTHING
-        return Room.SMALL if frames.is_within_frame else Room.ANYTHING
+            return LinkCapacity.NOTHING
+        return LinkCapacity.SMALL if frames.is_within_frame else LinkCapacity.ANYTHING
 
     def _flush(self) -> None:
         """Send queued frames while the connection accepts them."""
         is_going_on = True
         while is_going_on:
-            for frame in self.batcher.frames(self._room):
+            for frame in self.batcher.frames(self._capacity):
                 assert self._frames is not None
                 self._frames.write(encode_frame(frame, self._events.make_beacon))
             is_going_on = self._frames is not None and self._frames.continue_frame()

@@ -254,13 +254,13 @@ class _NewConnection(asyncio.Protocol):
         self._opening = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See ``asyncio.Protocol``."""
+        """Report the new connection to the port."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._port.arrived(transport)
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
+        """Choose the protocol of the connection by its first bytes."""
         assert self._transport is not None
         self._opening += data
         opening, kind = self._opening[: len(MAGIC)], self._opening[len(MAGIC) : _OPENING_BYTES]
@@ -274,7 +274,7 @@ class _NewConnection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``."""
+        """Report the end of the connection to the port."""
         del exc
         assert self._transport is not None
         self._port.ended(self._transport)

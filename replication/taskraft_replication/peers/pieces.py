@@ -59,7 +59,7 @@ class FrameListener(Protocol):
     """
 
     def frame_arrived(self, frame: bytes) -> None:
-        """Process a complete frame."""
+        """Process a complete frame of the peer."""
 
     def bytes_arrived(self, term: Term) -> None:
         """Handle the arrival of bytes of an unfinished frame from the leader of ``term``."""
@@ -169,7 +169,7 @@ class HalfReceived:
         """
         if self.bytes + frame_bytes > self._bytes_max:
             raise FrameInvalid(
-                f"a frame of {frame_bytes} bytes has no room beside {self.bytes} bytes of other "
+                f"a frame of {frame_bytes} bytes does not fit beside {self.bytes} bytes of other "
                 f"unfinished frames; the limit is {self._bytes_max} bytes"
             )
         self.bytes += frame_bytes
@@ -281,7 +281,7 @@ class PieceReader:
         kind = head.kind
         if kind == PieceKind.WHOLE:
             if head.size != head.frame_bytes:
-                raise FrameInvalid("a whole frame is in one piece")
+                raise FrameInvalid("a piece of kind WHOLE must contain a complete frame")
             self._listener.frame_arrived(content)
         elif kind == PieceKind.ALIVE and not content:
             self._listener.alive_arrived(head.term)

@@ -34,7 +34,7 @@ class ReportedCalls(grpc.GenericRpcHandler):
         self._reported: dict[str, Handler] = {}
 
     def service(self, details: grpc.HandlerCallDetails) -> Handler | None:
-        """See ``grpc.GenericRpcHandler``."""
+        """Return a handler that reports the arrival of each call; None for an unknown method."""
         method = str(details.method)
         if method not in self._reported:
             handler = self._handlers.service(details)

@@ -16,7 +16,7 @@ DELAY_MS: Final = 20
 """Maximum delay of a message that is not urgent, in milliseconds."""
 
 
-class Room(Enum):
+class LinkCapacity(Enum):
     """The kinds of messages that a connection can accept now."""
 
     NOTHING = "nothing"
@@ -74,14 +74,14 @@ class SendBatcher:
         elif self._queue and self._timer is None:
             self._timer = self._schedule(DELAY_MS, self._flush)
 
-    def frames(self, room: Callable[[], Room]) -> Iterator[list[Message]]:
+    def frames(self, capacity: Callable[[], LinkCapacity]) -> Iterator[list[Message]]:
         """Yield the queued messages, frame by frame, while the connection can take more."""
         self._stop_timer()
         while self._queue:
-            match room():
-                case Room.ANYTHING:
+            match capacity():
+                case LinkCapacity.ANYTHING:
                     yield self._queue.take_frame()
-                case Room.SMALL if self._queue.has_small:
+                case LinkCapacity.SMALL if self._queue.has_small:
                     yield self._queue.take_small()
                 case _:
                     return

@@ -143,7 +143,7 @@ class GrpcTransport(PeerServiceServicer):
         await self._port.end()
 
     def join(self, membership: Membership, roster: Roster, receiver: Receiver) -> GrpcPeers:
-        """See ``Transport``.
+        """Start to exchange messages with the other members of a group.
 
         A group may be joined again after its ``Peers`` were closed.
         """

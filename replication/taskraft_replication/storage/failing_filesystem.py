@@ -37,31 +37,31 @@ class FailingFile:
         self._failpoints = failpoints
 
     def read(self, offset: int, size: int) -> bytes:
-        """See ``File``."""
+        """Return up to ``size`` bytes from ``offset``; fewer at the end."""
         return self._file.read(offset, size)
 
     def write(self, offset: int, data: bytes) -> None:
-        """See ``File``."""
+        """Write all of ``data`` at ``offset``."""
         with self._failpoints.around(self.subject, "write"):
             self._file.write(offset, data)
 
     def sync(self) -> None:
-        """See ``File``."""
+        """Make all content durable."""
         with self._failpoints.around(self.subject, "sync"):
             self._file.sync()
 
     def truncate(self, size: int) -> None:
-        """See ``File``."""
+        """Truncate the file to ``size`` bytes."""
         with self._failpoints.around(self.subject, "truncate"):
             self._file.truncate(size)
 
     def allocate(self, size: int) -> None:
-        """See ``File``."""
+        """Allocate blocks up to ``size``; unwritten bytes read as zeros."""
         with self._failpoints.around(self.subject, "allocate"):
             self._file.allocate(size)
 
     def close(self) -> None:
-        """See ``File``."""
+        """Close the file, without a sync."""
         self._file.close()
 
 
@@ -78,21 +78,21 @@ class FailingFileSystem:
         """Files that were created under a temporary name."""
 
     def exists(self, name: str) -> bool:
-        """See ``FileSystem``."""
+        """Return whether a file or directory of this name exists."""
         return self._fs.exists(name)
 
     def names(self, directory: str) -> list[str]:
-        """See ``FileSystem``."""
+        """Return the sorted names in a directory, relative to the directory."""
         return self._fs.names(directory)
 
     def make_directory(self, directory: str) -> None:
-        """See ``FileSystem``."""
+        """Create a directory with its parents if it does not exist; durable at once."""
         if not self._fs.exists(directory):
             with self._failpoints.around("directory", "make"):
                 self._fs.make_directory(directory)
 
     def create(self, name: str) -> File:
-        """See ``FileSystem``."""
+        """Create an empty file; an existing file of that name is replaced."""
         subject = self._touch(name, subject_of(name))
         with self._failpoints.around(subject, "create"):
             file = FailingFile(self._fs.create(name), subject, self._failpoints)
@@ -101,15 +101,15 @@ class FailingFileSystem:
         return file
 
     def open(self, name: str) -> File:
-        """See ``FileSystem``."""
+        """Open an existing file for reading and writing."""
         return FailingFile(self._fs.open(name), subject_of(name), self._failpoints)
 
     def read(self, name: str) -> bytes:
-        """See ``FileSystem``."""
+        """Return a whole file."""
         return self._fs.read(name)
 
     def rename(self, old: str, new: str) -> None:
-        """See ``FileSystem``."""
+        """Rename a file, replacing ``new``."""
         with self._failpoints.around(self._touch(old, subject_of(old)), "rename"):
             self._fs.rename(old, new)
         prepared = self._prepared.pop(old, None)
@@ -117,14 +117,14 @@ class FailingFileSystem:
             prepared.subject = subject_of(new)
 
     def remove(self, name: str) -> None:
-        """See ``FileSystem``."""
+        """Remove a file."""
         subject = subject_of(name)
         subject = "trim" if subject in {"append", "segment"} else subject
         with self._failpoints.around(self._touch(name, subject), "remove"):
             self._fs.remove(name)
 
     def sync_directory(self, directory: str) -> None:
-        """See ``FileSystem``."""
+        """Make the names in a directory durable."""
         with self._failpoints.around(self._changed[directory], "sync_directory"):
             self._fs.sync_directory(directory)
 

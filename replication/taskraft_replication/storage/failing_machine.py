@@ -17,17 +17,17 @@ class FailingStagedState:
         self._failpoints = failpoints
 
     def switch(self) -> None:
-        """See ``StagedState``."""
+        """Select this state for restarts, durably and atomically; runs on a worker thread."""
         with self._failpoints.around("state", "switch"):
             self._staged.switch()
 
     def adopt(self) -> None:
-        """See ``StagedState``."""
+        """Use this state instead of the old state."""
         with self._failpoints.around("state", "adopt"):
             self._staged.adopt()
 
     def discard(self) -> None:
-        """See ``StagedState``."""
+        """Remove the unused state: after ``adopt`` the old state, otherwise this state."""
         with self._failpoints.around("state", "discard"):
             self._staged.discard()
 
@@ -41,44 +41,44 @@ class FailingMachine:
 
     @property
     def applied_index(self) -> LogIndex:
-        """See ``StateMachine``."""
+        """Index of the last applied entry; after a start, of the last entry in the stored state."""
         return self._machine.applied_index
 
     @property
     def durable_index(self) -> LogIndex:
-        """See ``StateMachine``."""
+        """Last entry whose effects survive a power loss without the log."""
         return self._machine.durable_index
 
     @property
     def snapshot_index(self) -> LogIndex:
-        """See ``StateMachine``."""
+        """Index of the last entry that a snapshot opened now is guaranteed to contain."""
         return self._machine.snapshot_index
 
     def waits_for_disk(self, entry: Entry) -> bool:
-        """See ``StateMachine``."""
+        """Return whether applying ``entry`` would block the event loop until the disk answers."""
         return self._machine.waits_for_disk(entry)
 
     def waits_for_members(self) -> bool:
-        """See ``StateMachine``."""
+        """Return whether the machine applies nothing until it has a message from other members."""
         return self._machine.waits_for_members()
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
-        """See ``StateMachine``."""
+        """Apply committed entries in order; return one result per entry."""
         with self._failpoints.around("state", "apply"):
             return self._machine.apply(entries)
 
     def flush_durably(self) -> LogIndex:
-        """See ``StateMachine``."""
+        """Write the state to disk; return the new ``durable_index``."""
         with self._failpoints.around("state", "flush"):
             return self._machine.flush_durably()
 
     def open_snapshot(self) -> SnapshotReader:
-        """See ``StateMachine``."""
+        """Return an immutable view of the state."""
         with self._failpoints.around("state", "freeze"):
             return self._machine.open_snapshot()
 
     def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> FailingStagedState:
-        """See ``StateMachine``."""
+        """Build the state of a snapshot at ``index`` beside the state in use."""
         with self._failpoints.around("state", "stage"):
             staged = self._machine.stage_snapshot(index, chunks)
         return FailingStagedState(staged, self._failpoints)

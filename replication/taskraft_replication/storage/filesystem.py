@@ -84,14 +84,14 @@ class DiskFile:
         self._descriptor = RESERVE.open(path, flags)
 
     def read(self, offset: int, size: int) -> bytes:
-        """See ``File``."""
+        """Return up to ``size`` bytes from ``offset``; fewer at the end."""
         try:
             return os.pread(self._descriptor, size, offset)
         except OSError as error:
             raise self._named(error) from error
 
     def write(self, offset: int, data: bytes) -> None:
-        """See ``File``.
+        """Write all of ``data`` at ``offset``.
 
         A short write can happen, usually on a nearly full disk; the rest is then written.
         """
@@ -103,7 +103,7 @@ class DiskFile:
             raise self._named(error) from error
 
     def sync(self) -> None:
-        """See ``File``.
+        """Make all content durable.
 
         ``fdatasync`` also writes the file size, which is needed for reading.
         """
@@ -113,21 +113,21 @@ class DiskFile:
             raise self._named(error) from error
 
     def truncate(self, size: int) -> None:
-        """See ``File``."""
+        """Truncate the file to ``size`` bytes."""
         try:
             os.ftruncate(self._descriptor, size)
         except OSError as error:
             raise self._named(error) from error
 
     def allocate(self, size: int) -> None:
-        """See ``File``."""
+        """Allocate blocks up to ``size``; unwritten bytes read as zeros."""
         try:
             os.posix_fallocate(self._descriptor, 0, size)
         except OSError as error:
             raise self._named(error) from error
 
     def close(self) -> None:
-        """See ``File``."""
+        """Close the file, without a sync."""
         os.close(self._descriptor)
 
     def _named(self, error: OSError) -> OSError:
@@ -142,15 +142,15 @@ class DiskFileSystem:
         self._root = root
 
     def exists(self, name: str) -> bool:
-        """See ``FileSystem``."""
+        """Return whether a file or directory of this name exists."""
         return (self._root / name).exists()
 
     def names(self, directory: str) -> list[str]:
-        """See ``FileSystem``."""
+        """Return the sorted names in a directory, relative to the directory."""
         return sorted(path.name for path in (self._root / directory).iterdir())
 
     def make_directory(self, directory: str) -> None:
-        """See ``FileSystem``."""
+        """Create a directory with its parents if it does not exist; durable at once."""
         path = self._root / directory
         if path.is_dir():
             return
@@ -161,28 +161,28 @@ class DiskFileSystem:
             parent = parent.parent
 
     def create(self, name: str) -> File:
-        """See ``FileSystem``."""
+        """Create an empty file; an existing file of that name is replaced."""
         return DiskFile(self._root / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
     def open(self, name: str) -> File:
-        """See ``FileSystem``."""
+        """Open an existing file for reading and writing."""
         return DiskFile(self._root / name, os.O_RDWR)
 
     def read(self, name: str) -> bytes:
-        """See ``FileSystem``."""
+        """Return a whole file."""
         with os.fdopen(RESERVE.open(self._root / name, os.O_RDONLY), "rb") as file:
             return file.read()
 
     def rename(self, old: str, new: str) -> None:
-        """See ``FileSystem``."""
+        """Rename a file, replacing ``new``."""
         (self._root / old).rename(self._root / new)
 
     def remove(self, name: str) -> None:
-        """See ``FileSystem``."""
+        """Remove a file."""
         (self._root / name).unlink()
 
     def sync_directory(self, directory: str) -> None:
-        """See ``FileSystem``."""
+        """Make the names in a directory durable."""
         sync_directory(self._root / directory)
 
 

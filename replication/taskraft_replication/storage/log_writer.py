@@ -19,7 +19,7 @@ class WriteListener(Protocol):
         """Deliver replies whose preconditions are durable now."""
 
     def synced(self, entries: int, log_bytes: int) -> None:
-        """Count a finished batch."""
+        """Count a finished batch of writes."""
 
 
 class LogWriter:

@@ -45,8 +45,8 @@ class Identity:
 class LogStart:
     """Position before the first entry of the log.
 
-    ``generation`` counts how often a snapshot replaced the whole log. Segments of an older
-    generation are ignored, so one rename replaces the log.
+    ``generation`` counts the snapshots that replaced the whole log. Segments of an older generation
+    are ignored, so one rename replaces the log.
     """
 
     generation: int

@@ -32,7 +32,7 @@ class RecentEntries:
         return self._entries[0].index if self._entries else None
 
     def append(self, entry: Entry) -> None:
-        """Append the next entry."""
+        """Append the next entry of the log."""
         entries = self._entries
         assert not entries or entry.index == entries[-1].index + 1
         entries.append(entry)

@@ -49,7 +49,7 @@ class StateRebuild:
 
     @property
     def roster(self) -> Roster:
-        """The last known members."""
+        """Return the last known members of the group."""
         memberships = self._storage.memberships
         return memberships.at(memberships.last_index).roster
 

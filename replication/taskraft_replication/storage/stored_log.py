@@ -99,19 +99,19 @@ class StoredLog:
         """Returns the metadata of the snapshot that the state machine can open now."""
 
     def initial_state(self) -> tuple[HardState, ConfState]:
-        """See ``LogReader``."""
+        """Return the durable hard state, and the membership as of ``RaftConfig.applied``."""
         return self._initial
 
     def first_index(self) -> LogIndex:
-        """See ``LogReader``."""
+        """Return the index of the first stored entry, one past the snapshot when there is none."""
         return LogIndex(self._terms.before + 1)
 
     def last_index(self) -> LogIndex:
-        """See ``LogReader``."""
+        """Return the index of the last stored entry, ``first_index - 1`` when there is none."""
         return self._terms.last
 
     def term(self, index: LogIndex) -> Term:
-        """See ``LogReader``."""
+        """Return the term of the entry at ``index``; also answers for ``first_index - 1``."""
         if index < self._terms.before:
             raise Compacted
         if index > self._terms.last:
@@ -119,7 +119,7 @@ class StoredLog:
         return self._terms.term(index)
 
     def entries(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> Sequence[Entry]:
-        """See ``LogReader``."""
+        """Return the entries from ``lo`` up to, not including, ``hi``."""
         if lo <= self._terms.before:
             raise Compacted
         if hi > self._terms.last + 1:
@@ -131,11 +131,11 @@ class StoredLog:
         return self._log.read(lo, hi, bytes_max)
 
     def has_change(self, lo: LogIndex, hi: LogIndex) -> bool:
-        """See ``LogReader``."""
+        """Return whether an entry from ``lo`` to below ``hi`` is a membership change."""
         return bisect_left(self._changes, lo) < bisect_left(self._changes, hi)
 
     def snapshot(self) -> Snapshot:
-        """See ``LogReader``."""
+        """Return the newest snapshot, not older than ``first_index - 1``."""
         return self.snapshot_source()
 
     def publish(self, entries: Sequence[Entry]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509.oid import NameOID
 
 from taskraft_replication.tls.files import TlsFiles, TlsUnusable
 
@@ -29,6 +30,23 @@ def dns_names(certificate: x509.Certificate) -> tuple[str, ...]:
     except x509.ExtensionNotFound:
         return ()
     return tuple(names.get_values_for_type(x509.DNSName))
+
+
+def alternative_names(der: bytes) -> tuple[str, ...]:
+    """Return the alternative names of a certificate in DER: DNS names, URIs, addresses."""
+    certificate = x509.load_der_x509_certificate(der)
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    kinds = x509.DNSName, x509.UniformResourceIdentifier, x509.RFC822Name, x509.IPAddress
+    return tuple(str(name.value) for name in names if isinstance(name, kinds))
+
+
+def common_names(der: bytes) -> tuple[str, ...]:
+    """Return the common names of the subject of a certificate in DER; usually one."""
+    subject = x509.load_der_x509_certificate(der).subject
+    return tuple(str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME))
 
 
 def check_key(files: TlsFiles, key: bytes, certificate: x509.Certificate) -> None:

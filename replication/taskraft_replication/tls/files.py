@@ -32,7 +32,7 @@ class TlsFiles:
     authority: Path | None = None
 
     def paths(self) -> tuple[Path, ...]:
-        """Return all configured paths."""
+        """Return the paths of all configured files."""
         named = (self.certificate, self.key, self.authority)
         return tuple(path for path in named if path is not None)
 
@@ -120,6 +120,11 @@ class CurrentTls:
         self._context: tuple[Tls, ssl.SSLContext] | None = None
         """The TLS context, with the content from which it was built."""
         self.tls = self._read()
+        self._listeners: list[Callable[[Tls], None]] = []
+
+    def listen(self, renewed: Callable[[Tls], None]) -> None:
+        """Call a function with the new content after each renewal."""
+        self._listeners.append(renewed)
 
     def _read(self) -> Tls:
         tls = read_tls(self._files, self._now())
@@ -141,6 +146,8 @@ class CurrentTls:
             return False
         with self._lock:
             self.tls = tls
+        for renewed in self._listeners:
+            renewed(tls)
         _log.info("using a renewed certificate, valid until %s", tls.expires_at)
         return True
 

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
+from google.protobuf import text_format
 from google.protobuf.message import Message
 
+from taskraft.v1 import task_pb2
+from taskraft_service.queue.entities.managed_act import (
+    DETAIL_CHARACTERS_MAX,
+    NAMES_MAX,
+    ManagedAct,
+)
 from taskraft_service.queue.entities.session import LABEL_CHARACTERS
 from taskraft_service.record_budget import RecordBudget
+
+if TYPE_CHECKING:
+    from taskraft_service.access.caller import Caller
 
 AUDIT_LOGGER: Final = "taskraft.audit"
 IDS_MAX: Final = 100
@@ -36,12 +46,11 @@ def log_unauthenticated(peer: str, call: str, reason: str) -> None:
         log.warning("unauthenticated", peer=peer, call=call, reason=reason, **more)
 
 
-def log_denied(principal: str, peer: str, request: Message, verb: str, name: str) -> None:
+def log_denied(caller: Caller, request: Message, verb: str, name: str) -> None:
     """Record a request that its caller may not make."""
     log.warning(
         "denied",
-        principal=principal,
-        peer=peer,
+        **_caller(caller),
         call=_method(request),
         verb=verb,
         name=name,
@@ -49,27 +58,80 @@ def log_denied(principal: str, peer: str, request: Message, verb: str, name: str
     )
 
 
-def log_managed(
-    principal: str, peer: str, request: Message, names: Sequence[str], index: int
-) -> None:
+def log_managed(caller: Caller, request: Message, names: Sequence[str], index: int) -> None:
     """Record an executed request with the permission to manage.
 
     Args:
-        principal: the name of the caller.
-        peer: the address of the caller.
+        caller: the caller.
         request: the request.
         names: the names, such as tubes, for which the caller needed the permission.
         index: index of the log entry with the change; 0 if nothing was changed.
     """
     log.info(
         "managed",
-        principal=principal,
-        peer=peer,
+        **_caller(caller),
         call=_method(request),
         names=names,
         index=index,
         **dict(_ids(request)),
     )
+
+
+def managed_act(caller: Caller, request: Message, names: Sequence[str]) -> ManagedAct:
+    """Return a request with the permission to manage as an act for the replicated audit."""
+    return ManagedAct(
+        principal=caller.name,
+        peer=caller.peer,
+        call=_method(request),
+        names=tuple(dict.fromkeys(names))[:NAMES_MAX],
+        detail=" ".join((*_person(caller), *_detail(request)))[:DETAIL_CHARACTERS_MAX],
+    )
+
+
+def _person(caller: Caller) -> Iterator[str]:
+    """Yield the person for whom the caller speaks, if it is known."""
+    if caller.person:
+        yield f"person={caller.person!r}"
+
+
+def _caller(caller: Caller) -> dict[str, str]:
+    """Return the fields of a record that name the caller."""
+    person = {"person": caller.person} if caller.person else {}
+    return {"principal": caller.name, **person, "peer": caller.peer}
+
+
+def _detail(request: Message) -> Iterator[str]:
+    """Yield the fields that identify what a request changes, as texts; never payloads."""
+    for field, value in request.ListFields():
+        match field.name:
+            case "selector":
+                yield from _selection(value)
+            case "options" | "settings":
+                yield _one_line(value)
+            case "tube" if isinstance(value, Message):
+                yield _one_line(value)
+            case "move_to" | "peer_address" | "address" | "count" | "profile":
+                yield f"{field.name}={value}"
+            case "failure":
+                yield f"reason={value.type or value.message!r}"
+            case "operations":
+                yield f"operations={len(value)}"
+            case _:
+                pass
+
+
+def _selection(selector: task_pb2.TaskSelector) -> Iterator[str]:
+    """Yield the ids, the number of keys, and the filter of a selector."""
+    if selector.ids:
+        yield f"ids={','.join(map(str, selector.ids[:IDS_MAX]))}"
+    if selector.keys:
+        yield f"keys={len(selector.keys)}"
+    if selector.filter:
+        yield f"filter={selector.filter!r}"
+
+
+def _one_line(message: Message) -> str:
+    return text_format.MessageToString(message, as_one_line=True).strip()
 
 
 def _method(request: Message) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
+from urllib.parse import unquote
 
 from taskraft_service.access.caller import (
     ANONYMOUS,
@@ -19,6 +20,10 @@ PRINCIPAL_KEY: Final = "x-taskraft-principal"
 """Principal of a forwarded call. Accepted on the peer port only."""
 PEER_KEY: Final = "x-taskraft-peer"
 """Address of the client of a forwarded call, for the audit log. Accepted on the peer port only."""
+PERSON_KEY: Final = "x-taskraft-person"
+"""Person who makes the call, percent-encoded, for the audit. Accepted from principals with
+``speaks_for`` and on the peer port only."""
+PERSON_CHARACTERS_MAX: Final = 128
 _SCHEME: Final = "bearer "
 _CREDENTIALS_NEEDED: Final = "the call needs the token or the certificate of a known principal"
 
@@ -58,12 +63,12 @@ class OpenAuthenticator:
     """Accepts every call as anonymous: a node without authentication."""
 
     def authenticate(self, context: CallContext) -> Caller:
-        """See ``Authenticator``."""
+        """Return the caller of a request."""
         del context
         return ANONYMOUS
 
     def has_valid_token(self, metadata: Metadata) -> bool:
-        """See ``Authenticator``; no caller needs a token."""
+        """Return True, because no caller needs a token."""
         del metadata
         return True
 
@@ -78,7 +83,7 @@ class ClientAuthenticator:
         self._current = current
 
     def authenticate(self, context: CallContext) -> Caller:
-        """See ``Authenticator``."""
+        """Return the caller of a request."""
         principals = self._current.principals
         text = metadata_of(context, AUTHORIZATION_KEY)
         if text:
@@ -90,10 +95,13 @@ class ClientAuthenticator:
         if found is None:
             raise Unauthenticated(_CREDENTIALS_NEEDED)
         principal, credential = found
-        return AuthenticatedCaller(principal.name, credential, self._current, context.peer())
+        person = person_of(context) if principal.speaks_for else ""
+        return AuthenticatedCaller(
+            principal.name, credential, self._current, context.peer(), person
+        )
 
     def has_valid_token(self, metadata: Metadata) -> bool:
-        """See ``Authenticator``; False also for a caller that only has a certificate."""
+        """Return whether the token is valid; False if the caller has only a certificate."""
         text = value_in(metadata, AUTHORIZATION_KEY)
         is_token = text[: len(_SCHEME)].lower() == _SCHEME
         return is_token and self._current.principals.of_token(_token_in(text)) is not None
@@ -119,7 +127,7 @@ class PeerAuthenticator:
         self._is_member = is_member
 
     def authenticate(self, context: CallContext) -> Caller:
-        """See ``Authenticator``."""
+        """Return the caller of a request."""
         node = self._node_of(context)
         if not self._is_member(node):
             return NodeCaller(node, context.peer())
@@ -133,10 +141,10 @@ class PeerAuthenticator:
             return NodeCaller(node, peer)
         if self._current.principals.principal(name) is None:
             raise Unauthenticated(f'the leader has no principal "{name}" in its access file')
-        return AuthenticatedCaller(name, "", self._current, peer)
+        return AuthenticatedCaller(name, "", self._current, peer, person_of(context))
 
     def has_valid_token(self, metadata: Metadata) -> bool:
-        """See ``Authenticator``; only nodes can open a connection, and nodes need no token."""
+        """Return True: only nodes can connect to this port, and nodes need no token."""
         del metadata
         return True
 
@@ -144,6 +152,24 @@ class PeerAuthenticator:
 def metadata_of(context: CallContext, key: str) -> str:
     """Return the value of a metadata key of a call; empty unless the key occurs exactly once."""
     return value_in(context.invocation_metadata(), key)
+
+
+def person_of(context: CallContext) -> str:
+    """Return the person who makes a call; empty: the call names no person.
+
+    Raises:
+        Unauthenticated: the metadata is not the name of one person.
+    """
+    found = [text for key, text in context.invocation_metadata() or () if key == PERSON_KEY]
+    if not found:
+        return ""
+    person = unquote(found[0]) if len(found) == 1 and isinstance(found[0], str) else ""
+    if not person.isprintable() or not 0 < len(person) <= PERSON_CHARACTERS_MAX:
+        raise Unauthenticated(
+            f"the metadata {PERSON_KEY} must name one person in 1 to {PERSON_CHARACTERS_MAX} "
+            "printable characters, percent-encoded"
+        )
+    return person
 
 
 def value_in(metadata: Metadata, key: str) -> str:

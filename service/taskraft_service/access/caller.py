@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from taskraft.v1 import cluster_service_pb2
 from taskraft_service.access.audit import log_denied, log_managed
 from taskraft_service.access.permission_rules import required_permissions
-from taskraft_service.access.permissions import ALL_TUBES, ANY_TUBE, Verb
+from taskraft_service.access.permissions import ALL_TUBES, ANY_TUBE, Grant, Verb
 from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 
 
@@ -46,6 +46,10 @@ class Caller(Protocol):
         """The name of the principal; empty without authentication."""
 
     @property
+    def person(self) -> str:
+        """The person for whom the principal speaks, for the audit; empty: not known."""
+
+    @property
     def peer(self) -> str:
         """The address of the client, such as "ipv4:10.0.0.7:50122"; empty if it is not known."""
 
@@ -70,6 +74,9 @@ class Caller(Protocol):
     def owns(self, owner: str) -> bool:
         """Return whether an object with this owner belongs to the caller."""
 
+    def grants(self) -> Sequence[Grant]:
+        """Return the grants of the caller that are in force."""
+
     def authorize(self, request: Message) -> Sequence[str]:
         """Check all permissions of a request; return the names for which it needs MANAGE.
 
@@ -88,30 +95,35 @@ class AnonymousCaller:
     """The caller on a node without authentication; has all permissions."""
 
     name = ""
+    person = ""
     peer = ""
     is_restricted = False
     version = 0
 
     def revalidate(self) -> None:
-        """See ``Caller``."""
+        """Check during a stream that the credentials are still valid."""
 
     def may(self, verb: Verb, name: str) -> bool:
-        """See ``Caller``."""
+        """Return whether the caller has a permission on a tube, group or schedule."""
         del verb, name
         return True
 
     def owns(self, owner: str) -> bool:
-        """See ``Caller``."""
+        """Return whether an object with this owner belongs to the caller."""
         del owner
         return True
 
+    def grants(self) -> Sequence[Grant]:
+        """Return the grants of the caller that are in force."""
+        return (Grant("admin", (ALL_TUBES,)),)
+
     def authorize(self, request: Message) -> Sequence[str]:
-        """See ``Caller``."""
+        """Check all permissions of a request; return the names for which it needs MANAGE."""
         del request
         return ()
 
     def log_managed(self, request: Message, names: Sequence[str], index: int) -> None:
-        """See ``Caller``."""
+        """Write to the audit log that a request with the permission to manage was executed."""
 
 
 ANONYMOUS: Final = AnonymousCaller()
@@ -125,25 +137,32 @@ class AuthenticatedCaller:
         credential: the credential that was used; empty if another node authenticated the caller.
         current: the current principals.
         peer: the address of the client.
+        person: the person for whom the principal speaks; empty: not known.
     """
 
     is_restricted = True
 
     def __init__(
-        self, name: str, credential: str, current: ReloadedPrincipals, peer: str = ""
+        self,
+        name: str,
+        credential: str,
+        current: ReloadedPrincipals,
+        peer: str = "",
+        person: str = "",
     ) -> None:
         self.name = name
+        self.person = person
         self.peer = peer
         self._credential = credential
         self._current = current
 
     @property
     def version(self) -> int:
-        """See ``Caller``."""
+        """Version of the current principals; streams authorize again when it increases."""
         return self._current.version
 
     def revalidate(self) -> None:
-        """See ``Caller``."""
+        """Check during a stream that the credentials are still valid."""
         principal = self._current.principals.principal(self.name)
         if principal is None or (
             self._credential and self._credential not in principal.credentials
@@ -151,35 +170,48 @@ class AuthenticatedCaller:
             raise Unauthenticated("the credentials of this stream were withdrawn")
 
     def may(self, verb: Verb, name: str) -> bool:
-        """See ``Caller``."""
+        """Return whether the caller has a permission on a tube, group or schedule."""
         principal = self._current.principals.principal(self.name)
         return principal is not None and principal.permissions.allow(verb, name)
 
     def owns(self, owner: str) -> bool:
-        """See ``Caller``."""
+        """Return whether an object with this owner belongs to the caller."""
         return owner == self.name
 
+    def grants(self) -> Sequence[Grant]:
+        """Return the grants of the caller that are in force."""
+        principal = self._current.principals.principal(self.name)
+        return () if principal is None else principal.permissions.grants
+
     def authorize(self, request: Message) -> Sequence[str]:
-        """See ``Caller``."""
+        """Check all permissions of a request; return the names for which it needs MANAGE."""
         names: list[str] = []
         for verb, name in required_permissions(request):
             if not self.may(verb, name):
-                log_denied(self.name, self.peer, request, verb.value, name)
+                log_denied(self, request, verb.value, name)
                 raise PermissionDenied(self.name, verb.value, name)
             if verb is Verb.MANAGE:
                 names.append(name)
         return names
 
     def log_managed(self, request: Message, names: Sequence[str], index: int) -> None:
-        """See ``Caller``."""
-        log_managed(self.name, self.peer, request, names, index)
+        """Write to the audit log that a request with the permission to manage was executed."""
+        log_managed(self, request, names, index)
+
+
+_OWN_REQUESTS: Final = (
+    cluster_service_pb2.AddMemberRequest,
+    cluster_service_pb2.PromoteMemberRequest,
+)
+"""Requests that a node may send about itself."""
 
 
 class NodeCaller:
-    """A node that calls on its own behalf; it may only ask to become a member."""
+    """A node that calls on its own behalf; it may only ask to become a member and a voter."""
 
     PREFIX: Final = "node/"
     """Prefix of the caller's name; no principal's name contains a slash."""
+    person = ""
     is_restricted = True
     version = 0
 
@@ -189,27 +221,28 @@ class NodeCaller:
         self.name = self.PREFIX + node
 
     def revalidate(self) -> None:
-        """See ``Caller``."""
+        """Check during a stream that the credentials are still valid."""
 
     def may(self, verb: Verb, name: str) -> bool:
-        """See ``Caller``."""
+        """Return whether the caller has a permission on a tube, group or schedule."""
         del verb, name
         return False
 
     def owns(self, owner: str) -> bool:
-        """See ``Caller``."""
+        """Return whether an object with this owner belongs to the caller."""
         return owner == self.name
 
+    def grants(self) -> Sequence[Grant]:
+        """Return no grants: a node may only ask for its own membership."""
+        return ()
+
     def authorize(self, request: Message) -> Sequence[str]:
-        """See ``Caller``."""
-        if (
-            not isinstance(request, cluster_service_pb2.AddMemberRequest)
-            or request.name != self._node
-        ):
-            log_denied(self.name, self.peer, request, Verb.MANAGE.value, ALL_TUBES)
+        """Check all permissions of a request; return the names for which it needs MANAGE."""
+        if not isinstance(request, _OWN_REQUESTS) or request.name != self._node:
+            log_denied(self, request, Verb.MANAGE.value, ALL_TUBES)
             raise PermissionDenied(self.name, Verb.MANAGE.value, ALL_TUBES)
         return (ALL_TUBES,)
 
     def log_managed(self, request: Message, names: Sequence[str], index: int) -> None:
-        """See ``Caller``."""
-        log_managed(self.name, self.peer, request, names, index)
+        """Write to the audit log that a request with the permission to manage was executed."""
+        log_managed(self, request, names, index)

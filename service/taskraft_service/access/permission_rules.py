@@ -7,11 +7,12 @@ because their owners depend on the state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
+from taskraft.v1 import bulk_sweep_pb2 as bulk_sweep
 from taskraft.v1 import cluster_service_pb2 as cluster
 from taskraft.v1 import feed_service_pb2 as feed
 from taskraft.v1 import group_service_pb2 as group
@@ -21,6 +22,7 @@ from taskraft.v1 import task_service_pb2 as task
 from taskraft.v1 import tube_service_pb2 as tube
 from taskraft_service.access.permissions import ALL_TUBES, ANY_TUBE, Verb
 from taskraft_service.languages.patterns import is_pattern
+from taskraft_service.stubs.externalscaler import external_scaler_pb2 as scaler
 
 M = TypeVar("M", bound=Message)
 RequiredPermission: TypeAlias = tuple[Verb, str]
@@ -43,7 +45,10 @@ def _put(request: task.PutTasksRequest) -> Iterator[RequiredPermission]:
 
 
 def _take(sources: Iterable[task.TakeSource]) -> Iterator[RequiredPermission]:
-    """Require named tubes; patterns match only tubes that the caller may take from anyway."""
+    """Require permission to take from each named tube.
+
+    A pattern needs no permission, because it matches only tubes from which the caller may take.
+    """
     yield TAKE, ANY_TUBE
     for source in sources:
         if not is_pattern(source.tube):
@@ -58,9 +63,15 @@ def _settle(settlements: Iterable[task.Settlement]) -> Iterator[RequiredPermissi
 
 
 def _move(request: task.MoveTasksRequest) -> Iterator[RequiredPermission]:
-    """Require all tubes for a move to the tubes of origin, which the request does not name."""
+    """Require permission to put into all tubes if the tasks return to their tubes of origin."""
     yield MANAGE, request.tube
     yield PUT, request.move_to or ALL_TUBES
+
+
+def _start_bulk_sweep(request: bulk_sweep.StartBulkSweepRequest) -> Iterator[RequiredPermission]:
+    yield MANAGE, request.tube
+    if request.move_to:
+        yield PUT, request.move_to
 
 
 def _subscribe(message: task.SubscribeRequest) -> Iterator[RequiredPermission]:
@@ -116,15 +127,31 @@ def _schedule(wanted: schedule.Schedule) -> Iterator[RequiredPermission]:
 
 
 def _update_schedule(request: schedule.UpdateScheduleRequest) -> Iterator[RequiredPermission]:
-    """Require the name; with a mask, the service authorizes the merged schedule again."""
+    """Require permission for the schedule's name, or for the whole schedule without a mask.
+
+    With a mask, the service authorizes the merged schedule again.
+    """
     if request.update_mask.paths:
         yield PUT, request.schedule.name
     else:
         yield from _schedule(request.schedule)
 
 
+def _history(request: tube.GetHistoryRequest) -> Iterator[RequiredPermission]:
+    """Require permission to read the named tubes, and to read all tubes for the total."""
+    if request.total:
+        yield READ, ALL_TUBES
+    for name in request.tubes or (ANY_TUBE,):
+        yield READ, name
+
+
+def _scaled(reference: scaler.ScaledObjectRef) -> Iterator[RequiredPermission]:
+    """Require permission to read the tube whose work KEDA asks for."""
+    yield READ, reference.scalerMetadata.get("tube", "") or ALL_TUBES
+
+
 def _read_changes(request: feed.ReadChangesRequest) -> Iterator[RequiredPermission]:
-    """Require all tubes if the request names none."""
+    """Require permission to read the named tubes, or all tubes if the request names none."""
     for name in request.tubes or (ALL_TUBES,):
         yield READ, name
 
@@ -171,6 +198,11 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(task.MoveTasksRequest, _move),
         _for(task.CancelTasksRequest, lambda request: [(MANAGE, request.tube)]),
         _for(task.ExecuteBatchRequest, _batch),
+        _for(bulk_sweep.StartBulkSweepRequest, _start_bulk_sweep),
+        # The service checks the permission on the tube of the job.
+        _for(bulk_sweep.StopBulkSweepRequest, _READERS),
+        _for(bulk_sweep.GetBulkSweepRequest, _READERS),
+        _for(bulk_sweep.ListBulkSweepsRequest, _READERS),
         _for(tube.CreateTubeRequest, _create_tube),
         _for(tube.UpdateTubeRequest, _update_tube),
         _for(tube.DropTubeRequest, lambda request: [(MANAGE, request.name)]),
@@ -179,6 +211,8 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         # The answers contain only objects that the caller may read.
         _for(tube.ListTubesRequest, _READERS),
         _for(tube.GetStatisticsRequest, _READERS),
+        _for(tube.GetHistoryRequest, _history),
+        _for(tube.ListConsumersRequest, lambda request: [(READ, request.tube)]),
         _for(schedule.ListSchedulesRequest, _READERS),
         _for(group.ListGroupsRequest, _READERS),
         # These requests reach only sessions that the caller opened.
@@ -186,6 +220,7 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(session.KeepSessionsRequest, _TAKERS),
         _for(session.CloseSessionRequest, _TAKERS),
         _for(session.ListSessionsRequest, _TAKERS),
+        _for(session.ListLeasesRequest, _TAKERS),
         _for(group.CreateGroupRequest, _create_group),
         _for(group.StartGroupRequest, lambda request: [(PUT, request.name)]),
         _for(group.CancelGroupRequest, lambda request: [(PUT, request.name)]),
@@ -199,9 +234,18 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(feed.WatchFeedRequest, _READERS),
         _for(feed.ReadChangesRequest, _read_changes),
         _for(feed.ResolveTimestampRequest, _READERS),
+        _for(feed.GetTaskEventsRequest, lambda request: [(READ, request.tube)]),
+        # The answer contains only tubes that the caller may read.
+        _for(feed.OpenTaskSnapshotRequest, _READERS),
+        _for(feed.ReadTaskSnapshotRequest, lambda request: [(READ, request.tube)]),
         _for(feed.CommitCursorRequest, lambda request: [(READ, request.consumer)]),
+        _for(scaler.ScaledObjectRef, _scaled),
+        _for(scaler.GetMetricsRequest, lambda request: _scaled(request.scaledObjectRef)),
         _for(cluster.GetServerInfoRequest, _AUTHENTICATED),
         _for(cluster.GetClusterStateRequest, _AUTHENTICATED),
+        _for(cluster.GetCallerRequest, _AUTHENTICATED),
+        # The answer contains only acts on names that the caller may manage.
+        _for(cluster.ListAuditRequest, _AUTHENTICATED),
         _for(cluster.AddMemberRequest, _CLUSTER),
         _for(cluster.PromoteMemberRequest, _CLUSTER),
         _for(cluster.RemoveMemberRequest, _CLUSTER),
@@ -213,6 +257,11 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
 )
 """The rule of each request type."""
 
+MANAGING: Final = frozenset(
+    kind for kind, rule in RULES.items() if any(verb is MANAGE for verb, _ in rule(kind()))
+) | {task.ExecuteBatchRequest}
+"""The request types that can need the permission to manage."""
+
 _DEFAULT_RULE: Final = _CLUSTER
 """Rule of a request type that is missing in the table."""
 
@@ -220,3 +269,8 @@ _DEFAULT_RULE: Final = _CLUSTER
 def required_permissions(request: Message) -> Iterable[RequiredPermission]:
     """Return all permissions that a request needs."""
     return RULES.get(type(request), _DEFAULT_RULE)(request)
+
+
+def managed_names(request: Message) -> Sequence[str]:
+    """Return the names for which a request needs the permission to manage."""
+    return [name for verb, name in required_permissions(request) if verb is MANAGE]

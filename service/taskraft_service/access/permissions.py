@@ -58,6 +58,7 @@ class Permissions:
     """
 
     def __init__(self, grants: Sequence[Grant]) -> None:
+        self.grants: Final = tuple(grants)
         self._patterns: dict[Verb, list[TubePattern]] = {}
         for grant in grants:
             for verb in ROLES[grant.role]:

@@ -5,6 +5,7 @@ The file is TOML, or JSON of the same structure::
     [principals.billing]
     tokens = ["sha256:5e88..."]        # digest of the token; the server stores no tokens
     certificates = ["billing.example"] # names in a client's certificate
+    speaks_for = false                 # true: calls may name the person who makes them
     [[principals.billing.grants]]
     role = "producer"
     tubes = ["billing.*"]
@@ -51,6 +52,7 @@ class _PrincipalShape(_Shape):
     tokens: tuple[Digest, ...] = ()
     certificates: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     grants: tuple[_GrantShape, ...] = ()
+    speaks_for: bool = False
 
 
 class _FileShape(_Shape):
@@ -73,6 +75,8 @@ class Principal:
     name: str
     permissions: Permissions
     credentials: frozenset[str]
+    speaks_for: bool = False
+    """True: the audit believes the person whom a call of the principal names."""
 
 
 class Principals:
@@ -159,7 +163,7 @@ def _principals(shape: _FileShape) -> Mapping[str, Principal]:
         credentials = frozenset((*each.tokens, *each.certificates))
         _check_holders(holders, name, credentials)
         permissions = Permissions([Grant(grant.role, grant.tubes) for grant in each.grants])
-        principals[name] = Principal(name, permissions, credentials)
+        principals[name] = Principal(name, permissions, credentials, each.speaks_for)
     return principals
 
 

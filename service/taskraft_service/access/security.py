@@ -21,8 +21,10 @@ from taskraft_service.access.authenticator import (
     PeerAuthenticator,
 )
 from taskraft_service.access.caller import Unauthenticated
+from taskraft_service.access.permissions import Verb
 from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.queue.entities.bulk_sweep import BulkSweep
 
 RELOAD_CHECK_SECONDS: Final = 5.0
 """Interval between checks of the files. Files that Kubernetes mounts change without a signal."""
@@ -89,6 +91,18 @@ class NodeSecurity:
                 raise Unauthenticated(str(error)) from error
 
         return PeerAuthenticator(self.principals, node_of, is_member)
+
+    def refusal_of_bulk_sweep(self, sweep: BulkSweep) -> str:
+        """Return why the principal of a bulk sweep may not continue it; empty: it may."""
+        if self.principals is None:
+            return ""
+        request = sweep.request
+        principal = self.principals.principals.principal(request.principal)
+        if principal is None or not principal.permissions.allow(Verb.MANAGE, request.tube):
+            return f'NOT_ALLOWED: "{request.principal}" may not manage "{request.tube}" any more'
+        if request.move_to and not principal.permissions.allow(Verb.PUT, request.move_to):
+            return f'NOT_ALLOWED: "{request.principal}" may not put to "{request.move_to}" any more'
+        return ""
 
     def refresh(self, *, always: bool = False) -> bool:
         """Reload changed files; return whether channels to peers need new credentials.

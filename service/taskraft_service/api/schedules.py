@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice, takewhile
 from typing import Final, Literal, TypeAlias, TypeVar, get_args
 
 from google.protobuf.message import Message
@@ -45,6 +46,12 @@ _Field: TypeAlias = Literal[
 ]
 _CHANGEABLE: Final[tuple[_Field, ...]] = get_args(_Field)
 """Fields of a schedule that callers set, without the name."""
+TIMES_MAX: Final = 100
+"""Maximum number of times that one call computes."""
+TIMES_WITHIN_MS: Final = 10 * 366 * 86_400_000
+"""Maximum distance of a computed time from the given instant. The search goes from day to day, so
+the limit bounds the cost of rare times.
+"""
 _EVERY_MINUTE: Final = "* * * * *"
 _CHOICES: Final = {
     "catch_up": frozenset(pb.Schedule.CatchUp.values()),
@@ -210,6 +217,8 @@ class ScheduleService:
         violations = Violations()
         violations.check_name("name", request.name)
         violations.check_consistency(request.consistency)
+        violations.check_range("times_max", request.times_max, 0, TIMES_MAX)
+        violations.check_not_negative("after_ms", request.after_ms)
         violations.raise_if_any()
         queue = await self._reader.queue(request.consistency)
         view = queue.schedule(request.name)
@@ -217,7 +226,10 @@ class ScheduleService:
             text = f'there is no schedule "{request.name}"'
             metadata = {"schedule": request.name}
             raise CallRefused(error_pb2.Error.SCHEDULE_NOT_FOUND, text, metadata)
-        return pb.GetScheduleResponse(schedule=_visible_schedule(view, call.caller))
+        schedule = _visible_schedule(view, call.caller)
+        after_ms = request.after_ms or self._wall_now_ms()
+        times = _times(schedule, after_ms, request.times_max)
+        return pb.GetScheduleResponse(schedule=schedule, times_ms=times)
 
     async def list_schedules(
         self, call: UnaryCall[pb.ListSchedulesRequest]
@@ -237,6 +249,15 @@ class ScheduleService:
             schedules=[_visible_schedule(view, call.caller) for view in page],
             next_page_token=next_token,
         )
+
+
+def _times(schedule: pb.Schedule, after_ms: int, times_max: int) -> Sequence[int]:
+    """Return the first times of a schedule after an instant."""
+    if not times_max:
+        return ()
+    until_ms = after_ms + TIMES_WITHIN_MS
+    times = islice(cron(schedule.cron, schedule.time_zone).times(after_ms), times_max)
+    return tuple(takewhile(lambda at_ms: at_ms <= until_ms, times))
 
 
 def _visible_schedule(view: ScheduleView, caller: Caller) -> pb.Schedule:

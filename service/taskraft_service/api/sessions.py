@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from operator import attrgetter
 from typing import Final
 
+from taskraft.v1 import error_pb2
 from taskraft.v1 import session_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import limits
@@ -13,10 +15,11 @@ from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH, own_session,
 from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
-from taskraft_service.api.rpc.status import item_errors
+from taskraft_service.api.rpc.status import CallRefused, item_errors
 from taskraft_service.api.rpc.violations import Violations, check_page_request
 from taskraft_service.api.state.command_executor import CommandExecutor, request_key, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.api.tasks.answers import encode_tasks
 from taskraft_service.command_codecs.sessions import CLOSE_SESSION, KEEP_SESSIONS, OPEN_SESSION
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.limits import PAGE_SIZE_MAX
@@ -26,6 +29,8 @@ from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.operations.sessions import KeepResult, SessionResult
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
+TOKEN_DIGITS: Final = 20
+"""Digits of a lease token in a page token, so that tokens are ordered as texts."""
 
 
 class SessionService:
@@ -54,6 +59,13 @@ class SessionService:
                     pb.ListSessionsRequest,
                     ExecutionSite.BY_CONSISTENCY,
                     self.list_sessions,
+                    lambda request: self._reader.is_local(request.consistency),
+                ),
+                UnaryMethod(
+                    "ListLeases",
+                    pb.ListLeasesRequest,
+                    ExecutionSite.BY_CONSISTENCY,
+                    self.list_leases,
                     lambda request: self._reader.is_local(request.consistency),
                 ),
             ),
@@ -128,6 +140,50 @@ class SessionService:
             next_page_token=next_token,
         )
 
+    async def list_leases(self, call: UnaryCall[pb.ListLeasesRequest]) -> pb.ListLeasesResponse:
+        """List the tasks of a session in all tubes, in the order of their takes.
+
+        Raises:
+            CallRefused: SESSION_NOT_FOUND, INVALID_FIELD.
+        """
+        request = call.request
+        _check_list_leases(request)
+        await self._reader.queue(request.consistency)
+        queues, wall_offset_ms = self._reader.queues, self._reader.wall_offset_ms
+        session = self._session_of(request.session_id, call.caller)
+        page, next_token = page_of(
+            sorted(queues.held(session.session_id), key=attrgetter("token")),
+            lambda view: f"{view.token:0{TOKEN_DIGITS}}",
+            request.page_size or PAGE_SIZE_MAX,
+            request.page_token,
+            list_fingerprint("leases", session.session_id),
+        )
+        answer = pb.ListLeasesResponse(
+            session=_session_message(session, wall_offset_ms, shorten_id=True),
+            next_page_token=next_token,
+            now_ms=self._reader.wall_now_ms(),
+        )
+        field = pb.ListLeasesResponse.TASKS_FIELD_NUMBER
+        tasks = encode_tasks(page, field, wall_offset_ms, payload_omit=True, shorten_session=True)
+        answer.MergeFromString(b"".join(tasks))
+        return answer
+
+    def _session_of(self, wanted: str, caller: Caller) -> SessionView:
+        """Return the only session with this id, or with this prefix, that the caller may list."""
+        found = [
+            view
+            for view in self._reader.queues.sessions()
+            if view.session_id.startswith(wanted) and self._may_list(view, caller)
+        ]
+        if len(found) != 1:
+            raise CallRefused(
+                error_pb2.Error.SESSION_NOT_FOUND,
+                "several sessions begin with this id; give the whole id"
+                if found
+                else "there is no such session, or it belongs to another principal",
+            )
+        return found[0]
+
     @staticmethod
     def _may_list(view: SessionView, caller: Caller) -> bool:
         """Return whether the caller owns the session or may manage the whole cluster."""
@@ -168,6 +224,16 @@ def _check_keep(request: pb.KeepSessionsRequest) -> None:
     violations.check_nonempty("session_ids", request.session_ids, limits.SESSIONS_PER_KEEP_MAX)
     for place, session_id in enumerate(request.session_ids):
         violations.check_session_id(f"session_ids[{place}]", session_id)
+    violations.raise_if_any()
+
+
+def _check_list_leases(request: pb.ListLeasesRequest) -> None:
+    """Check a list of leases."""
+    violations = Violations()
+    if len(request.session_id) != SHOWN_SESSION_ID_LENGTH:
+        violations.check_session_id("session_id", request.session_id)
+    violations.check_page(request.page_size, request.page_token)
+    violations.check_consistency(request.consistency)
     violations.raise_if_any()
 
 

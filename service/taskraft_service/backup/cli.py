@@ -20,7 +20,11 @@ from taskraft.cli.options import (
     confirm,
     connect,
     examples,
+    must_ask,
+    output_option,
 )
+from taskraft.cli.output import write_values
+from taskraft.cli.progress import WorkProgress
 from taskraft_service.backup.download import download, download_encrypted
 from taskraft_service.backup.encryption import KeyUnusable
 from taskraft_service.backup.recovery import RecoveryRefused, continue_alone
@@ -30,7 +34,7 @@ from taskraft_service.backup.restore import (
     restore_cluster,
     summarize,
 )
-from taskraft_service.backup.snapshot_file import SnapshotFileInvalid
+from taskraft_service.backup.snapshot_file import Report, SnapshotFileInvalid
 from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.config.server_config import CONFIG_VARIABLE, read_config
 
@@ -64,14 +68,17 @@ def snapshot() -> None:
     envvar="TASKRAFT_CONFIG",
     help="TOML file with the settings of the node; environment variables override it.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def recover(*, force_new: bool, config: Path | None, yes: bool) -> None:
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@output_option
+def recover(*, force_new: bool, config: Path | None, yes: bool, output: str) -> None:
     """Continue with this node alone after the loss of the majority.
 
     The node must be stopped. Its settings come from the same TASKRAFT_... variables and TOML file
-    as for `serve`. What other nodes have acknowledged and this node has not stored is lost.
+    as for `serve`. Changes that this node has not stored are lost,
+    also if other nodes have acknowledged them.
     """
     assert force_new, "the option is required"
+    asks = must_ask(yes=yes)
     if config is not None:
         os.environ[CONFIG_VARIABLE] = str(config)
     with _failures():
@@ -82,10 +89,13 @@ def recover(*, force_new: bool, config: Path | None, yes: bool) -> None:
             "No other node may run with its old data again: delete its data directory first.",
             err=True,
         )
-        if not yes:
+        if asks:
             confirm("Continue?")
         recovered = continue_alone(settings)
-    others = ", ".join(recovered.removed) or "none"
+    removed = list(recovered.removed)
+    if write_values([{"index": str(recovered.index), "removed": removed}], output):
+        return
+    others = ", ".join(removed) or "none"
     click.echo(f"recovered up to entry {recovered.index}; removed members: {others}", err=True)
 
 
@@ -96,6 +106,18 @@ FAILURES: Final = (
     RecoveryRefused,
     ConfigInvalid,
 )
+
+
+@contextmanager
+def _progress(doing: str) -> Iterator[Report]:
+    """Show the progress of a snapshot file; yield the function that reports its pieces."""
+    with WorkProgress(doing, unit="bytes") as progress:
+
+        def report(piece_bytes: int, content_bytes: int) -> None:
+            progress.expect(content_bytes)
+            progress.advance(piece_bytes)
+
+        yield report
 
 
 @contextmanager
@@ -126,7 +148,7 @@ def _failures() -> Iterator[None]:
 @click.option(
     "--local",
     is_flag=True,
-    help="Save what one node has applied. This works without a majority of the nodes.",
+    help="Save the state that one node has applied. This works without a majority of the nodes.",
 )
 @cluster_options
 def save(
@@ -147,11 +169,11 @@ def save(
     if file.exists() and not overwrite:
         raise click.ClickException(f"{file} exists; choose another name, or use --overwrite")
     part = file.with_name(file.name + ".part")
-    with _failures(), connect(target, timeout) as client:
+    with _failures(), connect(target, timeout) as client, _progress("saving") as report:
         if recipients:
-            info = download_encrypted(client, part, recipients, local=local)
+            info = download_encrypted(client, part, recipients, local=local, report=report)
         else:
-            info = download(client, part, local=local)
+            info = download(client, part, local=local, report=report)
         part.replace(file)
     click.echo(f"saved {file}: entry {info.index} of cluster {info.cluster_id}", err=True)
 
@@ -164,8 +186,8 @@ def verify(file: Path, identity: Path | None) -> None:
 
     The check needs free disk space for the content in the directory for temporary files (TMPDIR).
     """
-    with _failures(), plain_file(file, identity) as plain:
-        summary = summarize(plain)
+    with _failures(), plain_file(file, identity) as plain, _progress("reading") as report:
+        summary = summarize(plain, report=report)
     click.echo(f"ok: {summary.tasks} tasks in {summary.tubes} tubes, entry {summary.info.index}")
 
 
@@ -177,8 +199,8 @@ def verify(file: Path, identity: Path | None) -> None:
 @IDENTITY
 def inspect(file: Path, output: str, identity: Path | None) -> None:
     """Show what a snapshot file contains; checks the file like `verify`."""
-    with _failures(), plain_file(file, identity) as plain:
-        summary = summarize(plain)
+    with _failures(), plain_file(file, identity) as plain, _progress("reading") as report:
+        summary = summarize(plain, report=report)
     values = {**asdict(summary.info), **asdict(summary)}
     del values["info"]
     if output == "json":
@@ -218,8 +240,11 @@ def restore(
     with _failures():
         settings = read_config()
         scratch = settings.data_dir.parent if settings.data_dir.parent.is_dir() else None
-        with plain_file(file, identity, scratch or Path(tempfile.gettempdir())) as plain:
-            info = restore_cluster(plain, settings, same_cluster=same_cluster_id)
+        with (
+            plain_file(file, identity, scratch or Path(tempfile.gettempdir())) as plain,
+            _progress("restoring") as report,
+        ):
+            info = restore_cluster(plain, settings, same_cluster=same_cluster_id, report=report)
     click.echo(
         f"restored entry {info.index} of cluster {info.cluster_id} into {settings.data_dir} "
         f"as cluster {settings.cluster_id}",

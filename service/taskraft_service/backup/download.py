@@ -16,6 +16,7 @@ from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft_replication.storage.filesystem import sync_directory
 from taskraft_service.backup import encryption
 from taskraft_service.backup.snapshot_file import (
+    Report,
     SnapshotFileInvalid,
     SnapshotFileWriter,
     SnapshotInfo,
@@ -26,7 +27,7 @@ _MODE: Final = 0o600
 """Only the owner may read a snapshot, because it contains the payloads of all tasks."""
 
 
-def download(client: Client, part: Path, *, local: bool) -> SnapshotInfo:
+def download(client: Client, part: Path, *, local: bool, report: Report) -> SnapshotInfo:
     """Write a snapshot to ``part``, or continue the incomplete snapshot in ``part``.
 
     Raises:
@@ -36,22 +37,32 @@ def download(client: Client, part: Path, *, local: bool) -> SnapshotInfo:
     if part.exists():
         # If the node no longer keeps the snapshot of an incomplete file, write a new file.
         with suppress(errors.SnapshotNotFound, SnapshotFileInvalid):
-            return _complete(client, part, local=local)
+            return _complete(client, part, local=local, report=report)
     with _opened(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "wb") as file:
         writer = SnapshotFileWriter(file)
         messages = client.snapshot(local=local)
         info = SnapshotInfo.of(next(messages).header)
         writer.begin(info)
-        return _write(messages, writer, file, info, part)
+        return _write(_reported(messages, info, report), writer, file, info, part)
 
 
-def _complete(client: Client, part: Path, *, local: bool) -> SnapshotInfo:
+def _reported(
+    messages: Iterator[pb.SaveSnapshotResponse], info: SnapshotInfo, report: Report
+) -> Iterator[pb.SaveSnapshotResponse]:
+    """Yield the messages, and report the size of each."""
+    for message in messages:
+        report(len(message.content), info.content_bytes)
+        yield message
+
+
+def _complete(client: Client, part: Path, *, local: bool, report: Report) -> SnapshotInfo:
     with _opened(part, os.O_RDWR, "r+b") as file:
         writer = SnapshotFileWriter(file)
         info = writer.resume()
         messages = client.snapshot(local=local, snapshot_id=info.snapshot_id, offset=writer.written)
         next(messages)
-        return _write(messages, writer, file, info, part)
+        report(writer.written, info.content_bytes)
+        return _write(_reported(messages, info, report), writer, file, info, part)
 
 
 def _write(
@@ -70,7 +81,7 @@ def _write(
 
 
 def download_encrypted(
-    client: Client, part: Path, recipients: Sequence[str], *, local: bool
+    client: Client, part: Path, recipients: Sequence[str], *, local: bool, report: Report
 ) -> SnapshotInfo:
     """Write an encrypted snapshot to ``part``; no plaintext reaches the disk.
 
@@ -81,6 +92,7 @@ def download_encrypted(
     encryption.recipients_of(recipients)
     messages = client.snapshot(local=local)
     info = SnapshotInfo.of(next(messages).header)
+    messages = _reported(messages, info, report)
     with _opened(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "wb") as file:
         encryption.encrypt(io.BufferedReader(_PlainStream(messages, info)), file, recipients)
         make_durable(file)
@@ -113,7 +125,7 @@ class _PlainStream(io.RawIOBase):
         self._is_finished = False
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True, because the stream can be read."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the stub has a wider type

@@ -25,9 +25,11 @@ from taskraft_replication.storage.group_storage import StorageConfig, create_res
 from taskraft_replication.storage.metadata import Identity
 from taskraft_service.backup import encryption
 from taskraft_service.backup.snapshot_file import (
+    Report,
     SnapshotFileInvalid,
     SnapshotFileReader,
     SnapshotInfo,
+    report_nothing,
 )
 from taskraft_service.cluster.cluster_members import info_of
 from taskraft_service.cluster.member_identity import GROUP_ID
@@ -85,14 +87,21 @@ def plain_file(
             yield plain
 
 
-def summarize(file: BinaryIO, scratch: Path | None = None) -> SnapshotSummary:
+def summarize(
+    file: BinaryIO, scratch: Path | None = None, report: Report = report_nothing
+) -> SnapshotSummary:
     """Check a whole snapshot file: its digest, and that a queue can be opened from it.
+
+    Args:
+        file: the snapshot file, decrypted.
+        scratch: folder for the temporary state; default: that of the system.
+        report: called after each piece of the file.
 
     Raises:
         SnapshotFileInvalid: the file is damaged.
     """
     with tempfile.TemporaryDirectory(dir=scratch, prefix="taskraft-") as directory:
-        reader = SnapshotFileReader(file)
+        reader = SnapshotFileReader(file, report)
         with _opened(Path(directory) / "state", reader) as database:
             queue = database.queue
             counts = queue.task_counts()
@@ -106,7 +115,11 @@ def summarize(file: BinaryIO, scratch: Path | None = None) -> SnapshotSummary:
 
 
 def restore_cluster(
-    file: BinaryIO, config: ServerConfig, *, same_cluster: bool = False
+    file: BinaryIO,
+    config: ServerConfig,
+    *,
+    same_cluster: bool = False,
+    report: Report = report_nothing,
 ) -> SnapshotInfo:
     """Restore a snapshot into the empty data directory of a node; the node then leads alone.
 
@@ -117,12 +130,13 @@ def restore_cluster(
         file: the snapshot file, decrypted.
         config: settings of the node: directory, name, addresses and cluster.
         same_cluster: allow the cluster id of the old cluster, which must never run again.
+        report: called after each piece of the file.
 
     Raises:
         RestoreRefused: the directory is in use, or the cluster id is that of the old cluster.
         SnapshotFileInvalid: the file is damaged.
     """
-    reader = SnapshotFileReader(file)
+    reader = SnapshotFileReader(file, report)
     if reader.info.cluster_id == config.cluster_id and not same_cluster:
         raise RestoreRefused(
             f"the snapshot is of cluster {config.cluster_id!r}: set another TASKRAFT_CLUSTER_ID, "

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import BinaryIO, Final, NoReturn
 
@@ -67,7 +67,7 @@ class SnapshotFileWriter:
         """Number of bytes of the content so far."""
 
     def begin(self, info: SnapshotInfo) -> None:
-        """Write the header."""
+        """Write the header of the snapshot file."""
         self._write(info.encode())
 
     def resume(self) -> SnapshotInfo:
@@ -100,15 +100,28 @@ class SnapshotFileWriter:
         self._digest.update(content)
 
 
+Report = Callable[[int, int], object]
+"""Called with the size of a piece and the size of the whole content, in bytes."""
+
+
+def report_nothing(_piece_bytes: int, _content_bytes: int) -> None:
+    """Report no progress."""
+
+
 class SnapshotFileReader:
     """Reads a snapshot file and checks its digest.
+
+    Args:
+        file: the file, decrypted.
+        report: called after each piece of the content.
 
     Raises:
         SnapshotFileInvalid: the file has no valid header.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, report: Report = report_nothing) -> None:
         self._file = file
+        self._report = report
         self.info = read_header(file)
         self._digest = hashlib.sha256(self.info.encode())
 
@@ -127,6 +140,7 @@ class SnapshotFileReader:
             self._digest.update(piece)
             left -= len(piece)
             yield piece
+            self._report(len(piece), self.info.content_bytes)
         if self._file.read(DIGEST_BYTES) != self._digest.digest():
             raise SnapshotFileInvalid("the digest differs: the file was altered or truncated")
         if self._file.read(1):
@@ -156,7 +170,7 @@ def read_header(file: BinaryIO) -> SnapshotInfo:
 
 
 def _refuse_format(line: bytes) -> NoReturn:
-    """Refuse a file whose first line is not that of the only format."""
+    """Refuse a file whose first line does not name the only known format."""
     found = re.fullmatch(rb"([1-9][0-9]*)\n", line.removeprefix(_NAME))
     if not line.startswith(_NAME) or found is None:
         raise SnapshotFileInvalid("the file is not a taskraft snapshot")

@@ -115,7 +115,7 @@ class ClusterClock:
         return None if estimate_ms is None else TimeEstimate(estimate_ms, self.epoch, self.term)
 
     def now_ms(self) -> int:
-        """Return the next timestamp, never below an applied one or an earlier one of this leader.
+        """Return the next timestamp, never below an applied or an earlier timestamp of this leader.
 
         While the cluster time is unknown, this is the greatest timestamp that was applied.
         """
@@ -179,7 +179,7 @@ class ClusterClock:
         self.epoch, self.term = epoch or self.epoch, term
 
     def _forget_old_bounds(self) -> None:
-        """Replace the lower bound every ``BOUND_AGE_MS`` by the best one since the last time."""
+        """Replace the lower bound every ``BOUND_AGE_MS`` by the best lower bound received since."""
         now_ms = self._monotonic_ms()
         age_ms = now_ms - self._renewed_ms
         if age_ms > BOUND_AGE_MS:

@@ -1,4 +1,4 @@
-"""Decide how the leader corrects the wall offset, step by step."""
+"""Decide the steps by which the leader corrects the wall offset."""
 
 from __future__ import annotations
 

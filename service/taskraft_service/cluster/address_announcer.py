@@ -9,15 +9,15 @@ from typing import Final
 import grpc.aio
 import structlog
 
-from taskraft_replication.core.types import MemberInfo, Roster
+from taskraft_replication.core.types import Roster
 from taskraft_replication.membership.roster import find
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.cluster.cluster_members import info_of
-from taskraft_service.cluster.member_identity import (
+from taskraft_service.cluster.member_identity import MemberIdentity, add_member_request
+from taskraft_service.cluster.member_requests import (
     ASK_PAUSE_SECONDS,
     RETRYABLE,
-    MemberIdentity,
-    add_member_request,
+    other_addresses,
     send_add_member,
 )
 from taskraft_service.config.server_config import ServerConfig
@@ -25,7 +25,7 @@ from taskraft_service.config.server_config import ServerConfig
 log: Final = structlog.get_logger(__name__)
 
 PAUSE_SECONDS_MAX: Final = 15.0
-"""Maximum delay between two attempts; each delay is twice the one before."""
+"""Maximum delay between two attempts; each delay is twice the previous delay."""
 
 
 class AddressAnnouncer:
@@ -110,10 +110,6 @@ class AddressAnnouncer:
         return (known.peer_address, known.client_address) == here
 
     def _targets(self) -> Sequence[str]:
-        others = [info for info in self._roster().members if not self._is_own(info)]
-        own_side = self._security is not None
-        known = [info.peer_address if own_side else info.client_address for info in others]
+        own_id, has_certificates = self._identity.member.member_id, self._security is not None
+        known = other_addresses(self._roster(), own_id, has_certificates=has_certificates)
         return list(dict.fromkeys([*self._config.join_addresses, *known]))
-
-    def _is_own(self, info: MemberInfo) -> bool:
-        return info.member == self._identity.member.member_id

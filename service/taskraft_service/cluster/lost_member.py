@@ -41,7 +41,7 @@ class LostMember:
     directory_id: str
     """Identity of the new data directory."""
     reason: str
-    """What was lost, in one line."""
+    """Description of the lost data, in one line."""
 
 
 class LostMemberRecord:

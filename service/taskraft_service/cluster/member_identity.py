@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import grpc
-import grpc.aio
 import structlog
 
 from taskraft.v1 import cluster_service_pb2 as pb
-from taskraft.v1 import cluster_service_pb2_grpc
 from taskraft_replication.errors import DirectoryForeign, LogDamaged, ReplicationError
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.storage.checked_file import read_checked
@@ -26,6 +24,11 @@ from taskraft_service.cluster.lost_member import (
     LostMember,
     LostMemberRecord,
 )
+from taskraft_service.cluster.member_requests import (
+    ASK_PAUSE_SECONDS,
+    RETRYABLE,
+    send_add_member,
+)
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.storage.directory import POINTER
@@ -34,12 +37,6 @@ log: Final = structlog.get_logger(__name__)
 
 GROUP_ID: Final = 0
 """Id of the only Raft group of the cluster."""
-ASK_SECONDS: Final = 5.0
-ASK_PAUSE_SECONDS: Final = 0.5
-RETRYABLE: Final = frozenset(
-    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
-)
-"""Status codes after which a repeated request may succeed."""
 FINAL: Final = frozenset(
     {
         grpc.StatusCode.NOT_FOUND,
@@ -48,7 +45,7 @@ FINAL: Final = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-"""Status codes after which a node that has lost its data stops to ask."""
+"""Status codes after which a node that has lost its data stops asking to be replaced."""
 NO_MAJORITY: Final = (
     "a member is replaced while a majority of the voters runs without it; start the other nodes. If"
     " they are lost for good, run `taskraft cluster recover --force-new` on the survivor, see"
@@ -58,6 +55,10 @@ NO_MAJORITY: Final = (
 
 class JoinRefused(Exception):
     """The cluster refused this node or did not answer; the text says why, in one line."""
+
+
+class DataMissing(JoinRefused):
+    """The data directory of a founder is empty, and the node may not found a cluster."""
 
 
 class NameKnown(JoinRefused):
@@ -93,8 +94,8 @@ class IdentitySettings(Protocol):
         """The data directory."""
 
     @property
-    def join(self) -> str:
-        """Addresses of the cluster to join; empty for a founder."""
+    def is_joiner(self) -> bool:
+        """Whether the node joins a cluster at its first start instead of founding one."""
 
     @property
     def member(self) -> PeerAddress:
@@ -102,7 +103,7 @@ class IdentitySettings(Protocol):
 
     @property
     def members(self) -> Sequence[PeerAddress]:
-        """The founders."""
+        """Founders that the settings name."""
 
 
 async def resolve_member_identity(
@@ -118,6 +119,7 @@ async def resolve_member_identity(
 
     Raises:
         JoinRefused: the cluster refused this node or did not answer.
+        DataMissing: the directory of a founder is empty, and the node may not found a cluster.
         DirectoryForeign: the data belongs to a member of another name or cluster.
         LogDamaged: small files of the member are damaged.
     """
@@ -130,8 +132,10 @@ async def resolve_member_identity(
         member = replace(config.member, member_id=member_id)
         return MemberIdentity(member, (), lost.directory_id)
     stored = await asyncio.to_thread(stored_member, config.data_dir, GROUP_ID)
-    if stored.identity is None and not config.join:
+    if stored.identity is None and not config.is_joiner:
         await asyncio.to_thread(_check_no_other_state, config)
+        if not config.bootstrap:
+            raise DataMissing("the data directory is empty, and bootstrap is false")
     identity = known_identity(config, stored)
     if identity is not None:
         return identity
@@ -155,7 +159,7 @@ def known_identity(settings: IdentitySettings, stored: StoredMember) -> MemberId
             )
         member = replace(own, member_id=stored.identity.member_id)
         return MemberIdentity(member, (), stored.directory_id)
-    if stored.identity is None and settings.join:
+    if stored.identity is None and settings.is_joiner:
         return None
     return MemberIdentity(own, settings.members, stored.directory_id)
 
@@ -227,11 +231,14 @@ async def _ask_to_replace(
                 reason += f"; {NO_MAJORITY}"
             show(f"replacing member {lost.member_id or config.node_name}: {lost.reason}; {reason}")
             if reason != said:
-                log.warning("waits to be replaced", lost=lost.reason, reason=reason)
+                log.warning("this node waits to be replaced", lost=lost.reason, reason=reason)
             said = reason
         else:
             log.warning(
-                "replaces a lost member", lost=lost.reason, old=lost.member_id, new=member_id
+                "this node replaces a lost member",
+                lost=lost.reason,
+                old=lost.member_id,
+                new=member_id,
             )
             return member_id
         await asyncio.sleep(ASK_PAUSE_SECONDS)
@@ -258,22 +265,3 @@ async def _ask(
             return member_id
         await asyncio.sleep(ASK_PAUSE_SECONDS)
     raise AssertionError("there is always another address")
-
-
-async def send_add_member(
-    address: str, request: pb.AddMemberRequest, security: PeerSecurity | None
-) -> int:
-    """Send the request to one node, which forwards it to the leader; return the member id.
-
-    Raises:
-        grpc.aio.AioRpcError: the node refused or did not answer.
-    """
-    channel = (
-        grpc.aio.insecure_channel(address)
-        if security is None
-        else security.channel(address, "", ())
-    )
-    async with channel:
-        stub = cluster_service_pb2_grpc.ClusterServiceStub(channel)
-        answer: pb.AddMemberResponse = await stub.AddMember(request, timeout=ASK_SECONDS)
-    return answer.member.id

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from taskraft_service.command_codecs.audit import RECORD_ACT
 from taskraft_service.command_codecs.batch import BATCH
+from taskraft_service.command_codecs.bulk_sweeps import (
+    RUN_BULK_SWEEP,
+    START_BULK_SWEEP,
+    STOP_BULK_SWEEP,
+)
 from taskraft_service.command_codecs.commit_cursor import COMMIT_CURSOR
 from taskraft_service.command_codecs.groups import (
     CANCEL_GROUP,
@@ -61,6 +67,10 @@ from taskraft_service.queue.store.idempotency import RequestKey
 
 DECODERS: Final[Mapping[int, Callable[[bytes, RequestKey, int], Command]]] = {
     PUT.number: PUT.decode,
+    RECORD_ACT.number: RECORD_ACT.decode,
+    START_BULK_SWEEP.number: START_BULK_SWEEP.decode,
+    RUN_BULK_SWEEP.number: RUN_BULK_SWEEP.decode,
+    STOP_BULK_SWEEP.number: STOP_BULK_SWEEP.decode,
     TAKE.number: TAKE.decode,
     SETTLE.number: SETTLE.decode,
     KICK.number: KICK.decode,

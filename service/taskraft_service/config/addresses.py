@@ -23,9 +23,9 @@ class PeerAddress:
     member_id: int
     name: str
     peer_address: str
-    """Where other members reach it."""
+    """Address at which other members reach this member."""
     client_address: str
-    """Where clients, and followers that forward calls, reach it."""
+    """Address at which clients, and followers that forward calls, reach this member."""
 
 
 def port_of(address: str) -> int:

@@ -61,7 +61,7 @@ class SettingRelation:
     smaller: Amount
     larger: Amount
     reason: str
-    """Why the relation must hold, in one sentence."""
+    """Reason for the relation, in one sentence."""
     unless_zero: str = ""
     """Setting that switches the relation off with the value 0."""
 

@@ -64,6 +64,9 @@ class ServerConfig(SecuritySettings, StorageSettings):
     """Directory of the log, the state and the identity of this node; one process per directory."""
     listen: str = "127.0.0.1:7401"
     """Address (`host:port`) on which this node serves gRPC to clients."""
+    edge: Literal["auto", "native", "grpc"] = "auto"
+    """Server of the client port. `native`: the distribution taskraft-edge, which is built with
+    `make native`. `grpc`: grpc.aio, which is slower. `auto`: `native` if it is installed."""
     peer_listen: str = "127.0.0.1:7402"
     """Address (`host:port`) for the other members. Clients must not be able to reach it."""
     http_listen: str = "127.0.0.1:7480"
@@ -79,18 +82,26 @@ class ServerConfig(SecuritySettings, StorageSettings):
     `name=[id@]host:port[/client_host:client_port]`, separated by commas. The default id is the
     number at the end of the name plus 1 (`node-0` has id 1), otherwise the position in the list.
     The default client address is the same host with the port of `listen`. Empty: this node is the
-    only founder."""
+    only founder. A node that the list does not name joins the cluster of the listed nodes."""
+    bootstrap: bool = True
+    """Whether this node may found a new cluster if its data directory is empty and `peers` names
+    it. `false`: it asks the other nodes to replace its member, and waits until they agree. So nodes
+    that have all lost their data do not found an empty cluster."""
     join: str = ""
     """Client addresses (`host:port,host:port`) of an existing cluster, or peer addresses if the
     nodes have certificates. At its first start this node joins that cluster instead of founding a
     new one; `peers` is then not needed."""
+    join_as: Literal["learner", "voter"] = "learner"
+    """Role of a node that joins. `learner`: it has no vote until an operator promotes it. `voter`:
+    it asks for its own promotion when it has caught up."""
     join_wait_ms: int = Field(default=60_000, ge=0, le=DAY_MS)
     """Time for which a joining node repeats its request while no member answers."""
     replace_member: Literal["off", "damaged", "always"] = "damaged"
-    """When this node takes the place of its own member under a new member id, after its data was
-    lost. `damaged`: the data directory has data of this node, and the log or the vote is damaged or
-    missing. `always`: also if the data directory is empty, but the cluster knows the name of this
-    node. `off`: never; the node does not start. See [disaster.md](disaster.md)."""
+    """Condition under which this node takes the place of its own member under a new member id,
+    after its data was lost. `damaged`: the data directory has data of this node, and the log or the
+    vote is damaged or missing. `always`: also if the data directory is empty, but the cluster knows
+    the name of this node. `off`: never; the node does not start. See [disaster.md](disaster.md).
+    """
 
     # -------------------------------------------------------------------- Tubes and sessions
 
@@ -200,15 +211,11 @@ class ServerConfig(SecuritySettings, StorageSettings):
             raise ValueError(str(error)) from error
         for address in self.join_addresses:
             self._check_address("join", address)
-        if self.join:
+        if self.is_joiner:
             self._check_reachable()
         names = [member.name for member in members] + [self.node_name]
-        is_alone = len(members) == 1 and not self.join
+        is_alone = len(members) == 1 and not self.is_joiner
         self.check_security(self.cluster_id, names, is_alone=is_alone)
-        if not self.join and self.node_name not in {member.name for member in members}:
-            raise ValueError(
-                f'peers does not name this node, "{self.node_name}"; add it or set node_name'
-            )
         return self
 
     def _check_reachable(self) -> None:
@@ -241,13 +248,26 @@ class ServerConfig(SecuritySettings, StorageSettings):
 
     @property
     def join_addresses(self) -> tuple[str, ...]:
-        """Addresses of the cluster to join."""
-        return tuple(filter(None, (address.strip() for address in self.join.split(","))))
+        """Addresses of the cluster to join: those in `join`, otherwise those in `peers`."""
+        given = tuple(filter(None, (address.strip() for address in self.join.split(","))))
+        if given or not self.is_joiner:
+            return given
+        at_peer_port = bool(self.peer_tls_cert)
+        return tuple(
+            each.peer_address if at_peer_port else each.client_address for each in self.members
+        )
+
+    @property
+    def is_joiner(self) -> bool:
+        """Whether this node joins a cluster at its first start instead of founding one."""
+        if self.join:
+            return True
+        return self.node_name not in {member.name for member in self.members}
 
     @property
     def member(self) -> PeerAddress:
         """This node as a member; its id is 0 if the settings do not contain it."""
-        if self.peers or not self.join:
+        if not self.is_joiner or self.peers:
             for member in self.members:
                 if member.name == self.node_name:
                     return member

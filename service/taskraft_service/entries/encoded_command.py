@@ -21,9 +21,11 @@ from taskraft.v1 import (
 )
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
+from taskraft_service.command_codecs.audit import act_message
 from taskraft_service.command_codecs.command_codec import CommandCodec
 from taskraft_service.command_codecs.put import specs_of
-from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.entities.managed_act import ManagedAct
+from taskraft_service.queue.operations.registry import Command, LoggedCommand, ManagedCommand
 from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 from taskraft_service.queue.values import value
 from taskraft_service.versions import LOWEST, ClusterVersion
@@ -35,6 +37,9 @@ HASH_TAG: Final = wire.tag(_HASH, wire.FIXED64)
 HASH_BYTES: Final = 8
 _SCOPE: Final = log_pb2.Command.REQUEST_SCOPE_FIELD_NUMBER
 SCOPE_TAG: Final = wire.tag(_SCOPE, wire.LENGTH)
+_ACT: Final = log_pb2.Command.ACT_FIELD_NUMBER
+ACT_TAG: Final = _ACT << 3 | wire.LENGTH
+"""Number that tags the act of a command; the act precedes the request."""
 _MAPPED: Final = (
     feed_service_pb2.CommitCursorRequest,
     tube_service_pb2.CreateTubeRequest,
@@ -62,6 +67,13 @@ class EncodedCommand:
     for overload."""
     since: ClusterVersion = LOWEST
     """First cluster version in which the command may be proposed."""
+    act: ManagedAct | None = None
+    """Act of management of the command; None: the command needs no permission to manage."""
+
+    @property
+    def logged(self) -> LoggedCommand:
+        """The command as a replica decodes it from the log."""
+        return self.command if self.act is None else ManagedCommand(self.command, self.act)
 
     @property
     def record_bytes(self) -> int:
@@ -99,21 +111,32 @@ def _has_maps(request: Message, raw: bytes) -> bool:
 
 
 def encode_request(
-    codec: CommandCodec[M], message: M, raw: bytes, key: RequestKey = NO_KEY
+    codec: CommandCodec[M],
+    message: M,
+    raw: bytes,
+    key: RequestKey = NO_KEY,
+    act: ManagedAct | None = None,
 ) -> EncodedCommand:
     """Return a checked request as a command with its log encoding."""
     command = codec.build(message, raw, key)
     head = wire.varint(codec.number << 3 | wire.LENGTH) + wire.varint(len(raw))
+    if act is not None:
+        head = wire.length_delimited(_ACT, act_message(act).SerializeToString()) + head
     if key.scope:
         head = wire.length_delimited(_SCOPE, key.scope.encode()) + head
     if key.hash:
         head = HASH_TAG + key.hash.to_bytes(HASH_BYTES, "little") + head
-    return EncodedCommand(command, head, raw, key, since=codec.since)
+    return EncodedCommand(command, head, raw, key, since=codec.since, act=act)
 
 
 def encode_leader_command(
-    codec: CommandCodec[M], message: M, key: RequestKey = NO_KEY, *, is_owed: bool = False
+    codec: CommandCodec[M],
+    message: M,
+    key: RequestKey = NO_KEY,
+    act: ManagedAct | None = None,
+    *,
+    is_owed: bool = False,
 ) -> EncodedCommand:
     """Return a message of the leader as a command with its log encoding."""
-    encoded = encode_request(codec, message, message.SerializeToString(), key)
+    encoded = encode_request(codec, message, message.SerializeToString(), key, act)
     return replace(encoded, is_owed=True) if is_owed else encoded

@@ -7,14 +7,16 @@ from typing import Final
 
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
+from taskraft_service.command_codecs.audit import act_of
 from taskraft_service.command_codecs.registry import DECODERS
 from taskraft_service.entries.encoded_command import (
+    ACT_TAG,
     HASH_BYTES,
     HASH_TAG,
     SCOPE_TAG,
     EncodedCommand,
 )
-from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.operations.registry import LoggedCommand, ManagedCommand
 from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 from taskraft_service.versions import HIGHEST
 
@@ -31,7 +33,7 @@ def encode_entry(now_ms: int, encoded: Sequence[EncodedCommand]) -> bytes:
     return b"".join(parts)
 
 
-def decode_entry(data: bytes, version: int = HIGHEST) -> tuple[int, list[Command]]:
+def decode_entry(data: bytes, version: int = HIGHEST) -> tuple[int, list[LoggedCommand]]:
     """Return the timestamp and the commands of a log entry, as a cluster version reads them.
 
     Raises:
@@ -40,7 +42,7 @@ def decode_entry(data: bytes, version: int = HIGHEST) -> tuple[int, list[Command
     if not data.startswith(_ENTRY_NOW):
         raise wire.WireMalformed("a log entry does not begin with its time")
     now_ms, at = wire.read_varint(data, len(_ENTRY_NOW))
-    commands: list[Command] = []
+    commands: list[LoggedCommand] = []
     end = len(data)
     while at < end:
         if not data.startswith(_ENTRY_COMMAND, at):
@@ -52,19 +54,25 @@ def decode_entry(data: bytes, version: int = HIGHEST) -> tuple[int, list[Command
     return now_ms, commands
 
 
-def _decode_command(data: bytes, at: int, stop: int, version: int) -> Command:
+def _decode_command(data: bytes, at: int, stop: int, version: int) -> LoggedCommand:
     """Return the command between two positions of an entry; its bytes are copied once."""
     key = NO_KEY
     if data.startswith(HASH_TAG, at):
         key, at = _decode_key(data, at + len(HASH_TAG))
     tag, at = wire.read_varint(data, at)
+    act = None
+    if tag == ACT_TAG:
+        size, at = wire.read_varint(data, at)
+        act = act_of(log_pb2.ManagedAct.FromString(data[at : at + size]))
+        tag, at = wire.read_varint(data, at + size)
     size, at = wire.read_varint(data, at)
     if at + size != stop or stop > len(data):
         raise wire.WireMalformed("a command is cut off, or holds more than one request")
     decode = DECODERS.get(tag >> 3)
     if decode is None or tag & 7 != wire.LENGTH:
         raise wire.WireMalformed("a log entry holds a command of an unknown kind")
-    return decode(data[at:stop], key, version)
+    command = decode(data[at:stop], key, version)
+    return command if act is None else ManagedCommand(command, act)
 
 
 def _decode_key(data: bytes, at: int) -> tuple[RequestKey, int]:

@@ -106,7 +106,11 @@ class Cron:
         return _MINUTE_MS if before.utcoffset() == later.utcoffset() else _SLACK_MS
 
     def _begin(self, at_ms: int) -> datetime:
-        """Return the start of a walk through wall-clock times, before an hour that occurs twice."""
+        """Return the wall-clock time at which a search for matching times starts.
+
+        The search starts earlier after a change of the offset, for example before an hour that
+        occurs twice.
+        """
         at, before = self._local(at_ms), self._local(at_ms - _SLACK_MS)
         return at if at.utcoffset() == before.utcoffset() else before
 

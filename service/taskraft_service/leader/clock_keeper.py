@@ -153,7 +153,7 @@ class ClockKeeper:
                 if waited_ms >= REPORT_AFTER_MS and not is_told:
                     is_told = True
                     log.warning(
-                        "does not serve yet: waits for the clocks of other voters",
+                        "the leader does not serve yet: it waits for the clocks of other voters",
                         voters=sorted(self.awaited_voters),
                     )
                 await self._next_beacon()
@@ -161,7 +161,7 @@ class ClockKeeper:
             self.awaited_voters = frozenset()
         if self._clock.is_alone and not self._is_alone_told:
             self._is_alone_told = True
-            log.warning(ALONE)
+            log.info(ALONE)
 
     async def _apply_log(self) -> None:
         """Wait until the log is applied, and with it the last timestamp, offset and epoch."""
@@ -257,7 +257,9 @@ class ClockKeeper:
         return max(candidates)[1] if candidates else None
 
     async def _transfer(self, leadership: LeadershipTracker, successor: MemberId) -> None:
-        log.warning("transfers the leadership because its wall clock is wrong", to=successor)
+        log.warning(
+            "the leader transfers its leadership, because its wall clock is wrong", to=successor
+        )
         try:
             await leadership.transfer(lambda: self._member.transfer_leadership(successor))
         except ReplicationError as error:

@@ -47,7 +47,7 @@ class LeaseCounts(Protocol):
     """Lease counts of the queue, as the limits need them."""
 
     def leases_ended_by(self, command: Command) -> int:
-        """Return how many existing leases and sessions a command ends."""
+        """Return the number of existing leases and sessions that a command ends."""
 
     def lease_count(self) -> int:
         """Return the number of existing leases and sessions."""
@@ -116,7 +116,10 @@ class PendingCommands:
         return future
 
     def _leases_to_end(self, command: Command, size: int) -> int:
-        """Return how many leases a command beyond the limits ends; 0 if it must be refused."""
+        """Return the number of leases that a command beyond the limits ends.
+
+        0 means that the command must be refused.
+        """
         leases = self._lease_counts.leases_ended_by(command)
         is_within = (
             self._leases_beyond + leases <= self._lease_counts.lease_count()

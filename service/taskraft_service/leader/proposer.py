@@ -32,7 +32,7 @@ from taskraft_service.leader.pending import (
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.machine.failed_drivers import AppliedEntry
-from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.operations.registry import Command, LoggedCommand
 from taskraft_service.versions import LOWEST
 
 
@@ -64,7 +64,7 @@ class Clock(Protocol):
 class ProposerBackend(LeaseCounts, Protocol):
     """The state machine and its queue, as the proposer uses them."""
 
-    def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
+    def expect(self, data: bytes, now_ms: int, commands: Sequence[LoggedCommand]) -> None:
         """Keep the decoded commands of a proposed entry, so that ``apply`` need not decode it."""
 
     @property
@@ -75,7 +75,7 @@ class ProposerBackend(LeaseCounts, Protocol):
         """Return the cluster time of the next deadline; None: there is no deadline."""
 
     def predict_ready(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
-        """Return an estimate of how many tasks an entry will make ready, by tube."""
+        """Estimate the number of tasks that an entry will make ready, by tube."""
 
 
 class EntryObserver(Protocol):
@@ -256,7 +256,9 @@ class Proposer:
     ) -> None:
         encoded = [one.encoded for one in pending] + [claim.encoded for claim in claims]
         data = encode_entry(timestamp_ms, encoded)
-        self._backend.expect(data, timestamp_ms, [one.command for one in encoded])
+        # The condition saves a call for each command without an act.
+        logged = [one.command if one.act is None else one.logged for one in encoded]
+        self._backend.expect(data, timestamp_ms, logged)
         entry = EntryInFlight(timestamp_ms, self._loop.time(), len(data), pending, claims, expected)
         self._in_flight.append(entry)
         self._replicator.propose(data).add_done_callback(partial(self._done, entry))

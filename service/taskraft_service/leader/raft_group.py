@@ -30,36 +30,36 @@ class RaftGroup:
 
     @property
     def lead_term(self) -> int:
-        """See ``Group``."""
+        """Return the term in which this member leads; 0 if it does not lead."""
         return self._lead_term()
 
     @property
     def voters(self) -> Collection[MemberId]:
-        """See ``Group``."""
+        """Return the voters; in a joint configuration, the voters of both halves."""
         membership = self._membership()
         return {*membership.voters, *membership.voters_outgoing}
 
     @property
     def wall_offset_ms(self) -> int:
-        """See ``Group``."""
+        """Return the wall offset in the applied state."""
         return self._queue().wall_offset_ms
 
     @property
     def applied_ms(self) -> int:
-        """See ``Group``."""
+        """Return the greatest timestamp in the applied state."""
         return self._queue().now_ms
 
     @property
     def clock_epoch(self) -> int:
-        """See ``Group``."""
+        """Return the epoch of the cluster time in the applied state; 0: unknown."""
         return self._queue().clock_epoch
 
     @property
     def clock_term(self) -> int:
-        """See ``Group``."""
+        """Return the term of the last leader whose Startup is applied; 0: unknown."""
         return self._queue().clock_term
 
     def has_quorum(self, members: Collection[MemberId]) -> bool:
-        """See ``Group``."""
+        """Return whether members include a majority of the voters."""
         present = dict.fromkeys(members, True)
         return joint_vote(self._membership(), present) is VoteResult.WON

@@ -79,7 +79,7 @@ class VersionKeeper:
         return self._queue().cluster
 
     def decide(self, *, is_finalized: bool = False) -> RaiseDecision:
-        """Return what this leader would do now; see ``decide_raise``."""
+        """Return whether to raise or to plan a cluster version now; see ``decide_raise``."""
         settings, queue = self._settings(), self._queue()
         rules = RaiseRules(
             HOLD_MS if settings.upgrade_hold_ms is None else settings.upgrade_hold_ms,
@@ -125,7 +125,7 @@ class VersionKeeper:
             wanted = (decision.version, decision.planned)
             if wanted != (state.version, state.planned):
                 log.info(
-                    "sets the cluster version",
+                    "the leader sets the cluster version",
                     version=decision.version,
                     planned=decision.planned,
                     blockers=decision.blockers,

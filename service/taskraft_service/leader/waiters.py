@@ -9,7 +9,7 @@ take that finds nothing changes nothing, and its consumer keeps waiting.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from taskraft_service.languages.patterns import TubePattern, is_pattern
@@ -21,7 +21,7 @@ class ReadyCounts(Protocol):
     """The queue, as the waiting consumers use it."""
 
     def ready_count(self, tube: str) -> int:
-        """Return how many tasks of a tube a take could lease now; 0 for an unknown tube."""
+        """Return the number of tasks that a take from a tube could lease now; unknown tube: 0."""
 
     def is_logged(self, tube: str) -> bool:
         """Return whether takes from a tube go through the log."""
@@ -40,12 +40,20 @@ class _Tube:
     """
 
     line: dict[WaitingConsumer, None]
+    yielding: set[WaitingConsumer] = field(default_factory=set)
+    """Consumers of the tube that are served after all others."""
     consumers: int = 0
     """Number of consumers that wait on the tube, with and without credit."""
     claimed: int = 0
     expected: int = 0
     serial: int = 0
     """Incremented whenever tasks may have become ready."""
+
+    def in_order(self) -> Sequence[WaitingConsumer]:
+        """Return the consumers of the wait queue in the order in which they are served."""
+        if not self.yielding:
+            return tuple(self.line)
+        return sorted(self.line, key=self.yielding.__contains__)
 
 
 def _suits(consumer: WaitingConsumer, patterns: Sequence[TubePattern], name: str) -> bool:
@@ -71,9 +79,24 @@ class Waiters:
         return len(self._consumers)
 
     def waiting_count(self, tube: str) -> int:
-        """Return how many consumers wait on a tube."""
+        """Return the number of consumers that wait on a tube."""
         known = self._tubes.get(tube)
         return len(known.line) if known else 0
+
+    def waiting_on(self, tube: str) -> Sequence[WaitingConsumer]:
+        """Return the consumers of a tube in the order in which they are served.
+
+        Consumers that accept no task now, such as subscriptions without credit, come last.
+        """
+        known = self._tubes.get(tube)
+        if known is None:
+            return ()
+        away = [
+            consumer
+            for consumer, names in self._consumers.items()
+            if tube in names and consumer not in known.line
+        ]
+        return sorted((*known.in_order(), *away), key=lambda consumer: consumer.wanted_tasks() == 0)
 
     def tubes_with_consumers(self) -> Sequence[str]:
         """Return the tubes on which consumers wait, including tubes that do not exist."""
@@ -112,6 +135,8 @@ class Waiters:
         self._consumers[consumer].append(name)
         known.consumers += 1
         known.line[consumer] = None
+        if consumer.yields(name):
+            known.yielding.add(consumer)
 
     def _tube(self, name: str) -> _Tube:
         """Return the bookkeeping of a tube; for a new tube, add the matching consumers."""
@@ -129,6 +154,7 @@ class Waiters:
             known = self._tubes[name]
             known.consumers -= 1
             known.line.pop(consumer, None)
+            known.yielding.discard(consumer)
             self._found_empty.pop((consumer, name), None)
             self._forget_idle(name, known)
         self._patterns.pop(consumer, None)
@@ -207,7 +233,7 @@ class Waiters:
         known = self._tubes[name]
         served: list[WaitingConsumer] = []
         free = self._free(name, known)
-        for consumer in known.line:
+        for consumer in known.in_order():
             if free <= 0 or claims.is_full:
                 break
             if self._found_empty.get((consumer, name)) == known.serial:
@@ -240,7 +266,9 @@ class Waiters:
         for name in names if len(names) > 1 else (first,):
             known = self._tubes[name]
             if name != first and (
-                not among(name) or self._found_empty.get((consumer, name)) == known.serial
+                not among(name)
+                or self._found_empty.get((consumer, name)) == known.serial
+                or self._has_precedence(consumer, name, known)
             ):
                 continue
             free = self._free(name, known)
@@ -263,6 +291,15 @@ class Waiters:
             serials[name] = known.serial
         tasks_max = min(estimated, wanted)
         return Claim(consumer, consumer.take(offering, tasks_max), tasks_max, shares, serials)
+
+    def _has_precedence(self, consumer: WaitingConsumer, name: str, known: _Tube) -> bool:
+        """Return whether a consumer yields on a tube to another one that may accept its tasks."""
+        return consumer in known.yielding and any(
+            other not in known.yielding
+            and other.wanted_tasks() > 0
+            and self._found_empty.get((other, name)) != known.serial
+            for other in known.line
+        )
 
     def _move_back(self, consumer: WaitingConsumer) -> None:
         """Move a served subscription to the end of its wait queues.

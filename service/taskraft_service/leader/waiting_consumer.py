@@ -17,8 +17,33 @@ lists all matching tubes that have tasks, so a thousand takes could otherwise ex
 entry."""
 
 
+@dataclass(slots=True, frozen=True)
+class ConsumerProfile:
+    """Identity and waiting time of a consumer, for lists of the waiting consumers.
+
+    Attributes:
+        principal: name of the caller; empty without authentication.
+        peer: address of the client.
+        session_id: session that holds the leases; empty: none.
+        types: types of tasks that the consumer accepts; empty: all.
+        since_ms: instant since which the consumer waits, in wall time.
+        until_ms: instant at which the wait ends; 0: when the stream is closed.
+    """
+
+    principal: str = ""
+    peer: str = ""
+    session_id: str = ""
+    types: Sequence[str] = ()
+    since_ms: int = 0
+    until_ms: int = 0
+
+
 class WaitingConsumer(Protocol):
     """A consumer that waits for tasks on the leader: a blocked take or an open subscription."""
+
+    @property
+    def profile(self) -> ConsumerProfile:
+        """Identity and waiting time of the consumer."""
 
     @property
     def sources(self) -> Sequence[str]:
@@ -38,8 +63,11 @@ class WaitingConsumer(Protocol):
     def allows(self, tube: str) -> bool:
         """Return whether the consumer may take from a tube that one of its patterns matches."""
 
+    def yields(self, tube: str) -> bool:
+        """Return whether other consumers of a tube that do not yield are served first."""
+
     def wanted_tasks(self) -> int:
-        """Return how many tasks the consumer can accept, in addition to unanswered claims."""
+        """Return the number of tasks that the consumer can accept beyond its unanswered claims."""
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
         """Return a take from existing tubes, whose result is later passed to ``answered``."""
@@ -78,6 +106,6 @@ class EntryClaims:
         )
 
     def add(self, claim: Claim) -> None:
-        """Append a claim."""
+        """Append a claim for the entry."""
         self.claims.append(claim)
         self.size_bytes += claim.encoded.record_bytes

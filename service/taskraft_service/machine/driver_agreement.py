@@ -171,10 +171,10 @@ class JoinedBeacons:
         self._parts = parts
 
     def make(self) -> bytes:
-        """See ``Beacons``."""
+        """Return the beacon to send, at most ``BEACON_BYTES_MAX`` bytes; empty: no beacon."""
         return b"".join([part.make() for part in self._parts])
 
     def received(self, sender: MemberId, beacon: bytes) -> None:
-        """See ``Beacons``."""
+        """Process a beacon of another member; ``beacon`` is empty if that member makes none."""
         for part in self._parts:
             part.received(sender, beacon)

@@ -96,7 +96,7 @@ class FailedDrivers:
         log.error("driver failed; waits for the other members", revision=index, tubes=dict(causes))
 
     def is_waiting(self) -> bool:
-        """Return whether this member waits; if so, compare with the other members again."""
+        """Return whether this member waits; a waiting member asks the other members again."""
         if self.held_index:
             self.ask_members()
         return bool(self.held_index)

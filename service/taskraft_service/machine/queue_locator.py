@@ -15,6 +15,7 @@ from taskraft_service.queue.entities.id_layout import (
 )
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.session import SessionView
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.queue import Queue
@@ -75,7 +76,7 @@ class QueueLocator:
         return self._replicated()
 
     def ready_count(self, tube: str) -> int:
-        """Return how many tasks of a tube a take could lease now; 0 for an unknown tube."""
+        """Return the number of tasks that a take from a tube could lease now; unknown tube: 0."""
         return self.queue_of(tube).ready_count(tube)
 
     def tube_names(self) -> Sequence[str]:
@@ -125,6 +126,17 @@ class QueueLocator:
         if self._temporary is not None:
             counts.update(self._temporary.task_counts())
         return counts
+
+    def operation_totals(self) -> dict[str, int]:
+        """Return the number of operations so far for each tube; fast even for many tubes."""
+        totals = self._replicated().operation_totals()
+        if self._temporary is not None:
+            totals.update(self._temporary.operation_totals())
+        return totals
+
+    def buried_count(self, tube: str) -> int:
+        """Return the number of BURIED tasks of a tube; 0 for an unknown tube."""
+        return sum(counts.states[State.BURIED] for counts in self.statistics((tube,)))
 
     def held(self, session_id: str) -> list[TaskView]:
         """Return the tasks that a session has leased."""

@@ -73,7 +73,7 @@ class StateDiffers(Exception):
 
 
 def places_of(parts: Sequence[int]) -> str:
-    """Return a description of the records in some parts, for error texts."""
+    """Return a description of the records in the given parts, for error texts."""
     if not parts:
         return "unknown parts"
     places = ["sessions, schedules or groups"] if 0 in parts else []
@@ -141,7 +141,7 @@ class StateComparison:
         self._decided: tuple[int, int] | None = None
         """Version and digest of a majority of the voters."""
         self._right = _NONE
-        """The digests with the decided digest, as far as this member knows them."""
+        """Digests of the state that the majority has; empty: this member does not know them."""
         self.compared = 0
         """Comparisons since the start in which this node, as leader, found a majority."""
         self.differences = 0
@@ -268,7 +268,7 @@ class StateComparison:
         self._check_own()
 
     def _check_own(self) -> None:
-        """Stop this node if its digest is not that of the majority."""
+        """Stop this node if its digest differs from the digest of the majority."""
         if self._index != self._asked or self._decided is None:
             return
         version, whole = self._decided

@@ -21,10 +21,11 @@ from taskraft_service.machine.open_database import Database, FixedState, OpenDat
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import SetClusterVersion
-from taskraft_service.queue.operations.registry import Command
+from taskraft_service.queue.operations.registry import Command, LoggedCommand
 from taskraft_service.queue.persistence.state_records import stored_formats, stored_index
 from taskraft_service.storage.directory import DatabaseDirectory, StateForeign
-from taskraft_service.storage.rocks import RocksStore, StateDamaged
+from taskraft_service.storage.frozen_store import FrozenStore
+from taskraft_service.storage.rocks import StateDamaged
 from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build
 from taskraft_service.versions import (
     HIGHEST,
@@ -46,15 +47,13 @@ POSTPONED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Maximum number of postponed batches, and maximum total size of their entries. Beyond these
 limits, entries are applied only after the disk has caught up."""
 NO_INDEX: Final = LogIndex(-1)
-FROZEN_CACHE_BYTES: Final = 1 << 20
-"""Memory for a frozen database while its index is read."""
 
 UseView: TypeAlias = Callable[[LogIndex, DigestVersion, FixedState], None]
 """Receives the state after an entry, and the version in which its digests are compared."""
 
 
 def _use_no_view(_index: LogIndex, _version: DigestVersion, _state: FixedState) -> None:
-    """Stand for the receiver of a view before the first request."""
+    """Do nothing; receives views until the first request for a view."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -109,7 +108,7 @@ class QueueMachine:
         """Held by the worker thread that flushes, freezes or closes a database."""
         self.failed_drivers = FailedDrivers(lambda: self.queue.quarantines)
         self._use_view: UseView = _use_no_view
-        self._own: dict[bytes, tuple[int, Sequence[Command]]] = {}
+        self._own: dict[bytes, tuple[int, Sequence[LoggedCommand]]] = {}
         self._listeners: list[Callable[[int], None]] = []
         self._news_listeners: list[Callable[[int], None]] = []
         self._use(self._open(directory.current))
@@ -167,18 +166,18 @@ class QueueMachine:
         return self.queue.next_deadline_ms()
 
     def predict_ready(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
-        """Return upper estimates of how many tasks an entry makes ready, by tube."""
+        """Return an upper estimate of the number of tasks that an entry makes ready, by tube."""
         return self.queue.predict_ready_tubes(commands, now_ms)
 
     def leases_ended_by(self, command: Command) -> int:
-        """Return how many existing leases and sessions a command ends."""
+        """Return the number of existing leases and sessions that a command ends."""
         return self.queue.leases_ended_by(command)
 
     def lease_count(self) -> int:
         """Return the number of existing leases and sessions."""
         return self.queue.lease_count
 
-    def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
+    def expect(self, data: bytes, now_ms: int, commands: Sequence[LoggedCommand]) -> None:
         """Keep the commands of an entry that this node proposes, to apply them without decoding.
 
         Below the highest cluster version of this release, the entry is decoded all the same,
@@ -242,7 +241,7 @@ class QueueMachine:
         return self.failed_drivers.is_waiting()
 
     def _apply(self, entry: Entry) -> AppliedEntry:
-        commands: Sequence[Command] = ()
+        commands: Sequence[LoggedCommand] = ()
         now_ms = self.queue.now_ms
         if entry.kind is EntryKind.NORMAL and entry.data:
             own = self._own.pop(entry.data, None)
@@ -256,7 +255,7 @@ class QueueMachine:
         self._uncollected_bytes += len(entry.data)
         return AppliedEntry(entry.index, now_ms, self.queue.wall_offset_ms, results)
 
-    def _decode(self, entry: Entry) -> tuple[int, Sequence[Command]]:
+    def _decode(self, entry: Entry) -> tuple[int, Sequence[LoggedCommand]]:
         """Return timestamp and commands of an entry, as the cluster version in force reads them.
 
         Raises:
@@ -346,17 +345,22 @@ class QueueMachine:
 
     def open_snapshot(self) -> RocksSnapshot:
         """Freeze the written batches; on a worker thread, while ``apply`` may run."""
+        frozen = self.open_frozen()
+        try:
+            index, formats = stored_index(frozen.store), stored_formats(frozen.store)
+        finally:
+            frozen.store.close()
+        return RocksSnapshot(LogIndex(index), frozen.place, formats.snapshot)
+
+    def open_frozen(self) -> FrozenStore:
+        """Copy the written batches, and open the copy; on a worker thread, as ``open_snapshot``.
+
+        A batch may be written just before the copy is made, so the index is that of the copy.
+        """
         place = self._directory.outgoing()
         with self._flushing:
             self._state.store.freeze(place)
-        # A batch may have been written just before the copy, so read index and version from the
-        # copy.
-        frozen = RocksStore(place, FROZEN_CACHE_BYTES, FROZEN_CACHE_BYTES, read_only=True)
-        try:
-            index, formats = stored_index(frozen), stored_formats(frozen)
-        finally:
-            frozen.close()
-        return RocksSnapshot(LogIndex(index), place, formats.snapshot)
+        return FrozenStore(place)
 
     def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedQueue:
         """Build the state of a snapshot beside the current one; on a worker thread.
@@ -429,13 +433,13 @@ class StagedQueue:
         self._unused = state
 
     def switch(self) -> None:
-        """See ``StagedState``."""
+        """Select this state for restarts, durably and atomically; runs on a worker thread."""
         self._machine.switch()
 
     def adopt(self) -> None:
-        """See ``StagedState``."""
+        """Use this state instead of the old state."""
         self._unused = self._machine.adopt(self._unused)
 
     def discard(self) -> None:
-        """See ``StagedState``."""
+        """Remove the unused state: after ``adopt`` the old state, otherwise this state."""
         self._machine.discard(self._unused)

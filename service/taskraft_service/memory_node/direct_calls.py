@@ -16,6 +16,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from taskraft_service.api.rpc.server_context import CallEnded
+
 Response = TypeVar("Response")
 MetadataPairs = Sequence[tuple[str, str | bytes]]
 
@@ -35,7 +37,7 @@ class Pipe:
         self._changed = asyncio.Event()
 
     def put(self, raw: bytes) -> None:
-        """Add a message."""
+        """Add a message to the pipe."""
         self._messages.append(raw)
         self._changed.set()
 
@@ -60,7 +62,7 @@ class Pipe:
 
 
 class DirectContext:
-    """The server's side of one call; has the part of ``ServicerContext`` that the service uses."""
+    """The server's side of one call; a ``ServerContext``."""
 
     def __init__(self, deadline: float | None, metadata: MetadataPairs) -> None:
         self.inbox = Pipe()
@@ -103,7 +105,7 @@ class DirectContext:
     ) -> NoReturn:
         """End the call with a status other than OK."""
         self.code, self.details, self.trailing = code, details, trailing_metadata
-        raise grpc.aio.AbortError(details)
+        raise CallEnded(details)
 
     async def read(self) -> bytes | None:
         """Return the client's next message; None once the client has closed its side."""
@@ -149,7 +151,7 @@ class DirectCall(Generic[Response]):
                 self.fail(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses")
                 return None
             answer: bytes | None = await self._run(self._context)
-        except grpc.aio.AbortError:
+        except CallEnded:
             return None
         else:
             if self._channel.loses_answers:
@@ -175,7 +177,7 @@ class DirectCall(Generic[Response]):
         return self._lost is not None or self._handler.done()
 
     def cancel(self) -> bool:
-        """Cancel the call, as the client."""
+        """Cancel the call as a client does."""
         if self._handler_is_done():
             return False
         self._is_cancelled = True

@@ -7,12 +7,9 @@ clocks. It is the only member of its cluster. The state is lost with the object.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final, cast
-
-import grpc
 
 from taskraft_replication.node.node import Node
 from taskraft_service.access.security import NodeSecurity
@@ -35,12 +32,6 @@ _MEMBER: Final = PeerAddress(1, "memory", "memory:7402", ADDRESS)
 HEARTBEAT_TIMER: Final = SubscribeStream._heartbeat  # noqa: SLF001 - compared with, not called
 """The function that the timers for the heartbeats of streams call."""
 _drivers = cache(installed_drivers)
-
-
-@dataclass(slots=True, frozen=True)
-class _CallDetails(grpc.HandlerCallDetails):
-    method: str
-    invocation_metadata: tuple[()] = ()
 
 
 class MemoryNode:
@@ -72,16 +63,9 @@ class MemoryNode:
         )
         self.handlers: Final[dict[str, MethodHandler]] = {}
         """The handlers by the full names of their methods; a test may wrap them."""
-        for methods in servicers(self.components):
-            generic = self.components.endpoint.generic_handler(methods)
-            for method in methods.service.methods:
-                path = f"/{methods.service.full_name}/{method.name}"
-                handler = generic.service(_CallDetails(path))
-                assert handler is not None
-                self.handlers[path] = cast(
-                    "MethodHandler",  # a handler has one of the three attributes
-                    handler.unary_unary or handler.unary_stream or handler.stream_stream,
-                )
+        table = self.components.endpoint.table(servicers(self.components))
+        for path, method in table.items():
+            self.handlers[path] = method.handle
 
     @property
     def broken_by(self) -> Exception | None:

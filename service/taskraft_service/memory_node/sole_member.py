@@ -55,7 +55,7 @@ class SoleMember:
 
     @property
     def roster(self) -> Roster:
-        """See ``Node``."""
+        """Names and addresses of the members after the last change that this member has applied."""
         return self.membership.roster
 
     @property
@@ -119,7 +119,7 @@ class SoleMember:
             self.failed.set_result(error)
 
     def status(self) -> NodeStatus:
-        """See ``Node``."""
+        """Return a copy of this member's state."""
         applied = self._machine.applied_index
         return NodeStatus(
             member_id=self._member_id,

@@ -30,8 +30,11 @@ def serve(config: Path | None, join: str | None) -> None:
     Example: TASKRAFT_DATA_DIR=/tmp/node taskraft serve
     """
     # Imported in the function, so that the help of other commands does not load gRPC. The collector
-    # is off meanwhile; see ``taskraft_service.process.__main__``.
+    # is off and SIGUSR1 is held back meanwhile; see ``taskraft_service.process.__main__``.
     gc.disable()
+    from taskraft_service.process import log_level_signal
+
+    log_level_signal.hold()
     from taskraft_service.config.server_config import CONFIG_VARIABLE
     from taskraft_service.process.main import run
 
@@ -65,7 +68,14 @@ def serve(config: Path | None, join: str | None) -> None:
     show_default=True,
     help="Start a node again after its process was killed, or run on with the other nodes.",
 )
-def dev(*, nodes: int, data: Path | None, port: int, restarts: bool) -> None:
+@click.option(
+    "--console/--no-console",
+    "has_console",
+    default=True,
+    show_default=True,
+    help="Serve the web console too, if the distribution taskraft-console is installed.",
+)
+def dev(*, nodes: int, data: Path | None, port: int, restarts: bool, has_console: bool) -> None:
     """Run a cluster on this machine, for development.
 
     The first put creates a missing tube. A node whose process exits is started again with its data.
@@ -75,4 +85,4 @@ def dev(*, nodes: int, data: Path | None, port: int, restarts: bool) -> None:
     """
     from taskraft_service.process.dev import run_dev
 
-    raise SystemExit(run_dev(nodes, data, port, restarts=restarts))
+    raise SystemExit(run_dev(nodes, data, port, restarts=restarts, has_console=has_console))

@@ -11,10 +11,10 @@ from taskraft_replication.core.types import LogIndex, MemberId
 from taskraft_replication.node.node import Node
 from taskraft_service.access.security import NodeSecurity
 from taskraft_service.api.cluster.membership import MembershipChanges
+from taskraft_service.api.health import Health
 from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.endpoint import GrpcEndpoint
 from taskraft_service.api.rpc.forwarding import Forwarder
-from taskraft_service.api.server import Health
 from taskraft_service.api.state.lease_returns import LeaseReturns
 from taskraft_service.api.streams.subscribe import SubscriptionRegistry
 from taskraft_service.api.tasks.waiting_take import WaitingTakes
@@ -25,6 +25,7 @@ from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.cluster.member_versions import MemberVersions
 from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.leader.bulk_runner import BulkRunner
 from taskraft_service.leader.capacity_waiters import CapacityWaiters
 from taskraft_service.leader.clock_keeper import ClockKeeper
 from taskraft_service.leader.housekeeping import Housekeeping
@@ -46,7 +47,9 @@ from taskraft_service.machine.driver_agreement import DriverAgreement, JoinedBea
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_comparison import StateComparison
 from taskraft_service.machine.state_machine import QueueMachine
+from taskraft_service.machine.tube_sampler import TubeSampler
 from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
+from taskraft_service.process.metrics.saved_snapshots import SavedSnapshots
 from taskraft_service.process.scrubbing import build_scrubber
 from taskraft_service.process.state_digests import StateDigests
 from taskraft_service.storage.disk_monitor import DiskMonitor
@@ -84,6 +87,8 @@ class NodeComponents:
         self.members = ClusterMembers(lambda: node.roster, configured, node.roster_at_start)
         self.security = security
         self.registry = CollectorRegistry()
+        self.saved_snapshots = SavedSnapshots(clocks.monotonic_ms)
+        self.registry.register(self.saved_snapshots)
         self.distributions = EntryDistributions(
             EntryHistograms(self.registry), node.status().group_id
         )
@@ -165,7 +170,11 @@ class NodeComponents:
             has_room=lambda: not self.disk.is_low,
             timer_ms_max=self.clocks.timer_ms_max,
         )
+        self.bulk_runner = BulkRunner(
+            lambda: machine.queue, self.router, self.security.refusal_of_bulk_sweep
+        )
         self.outcomes = OutcomeWaits(self.queues)
+        self.sampler = TubeSampler(self.queues, self.wall_now_ms)
         self.capacity_waiters = CapacityWaiters(self.queues)
 
     def _make_leadership(self, member_id: MemberId) -> None:
@@ -225,6 +234,7 @@ class NodeComponents:
         self.temporary.listen(self.capacity_waiters.applied)
         self.phases.listen(lambda phase: self.lifecycle.phase_changed(phase, self.leadership))
         self.phases.listen(self.scheduler.phase_changed)
+        self.phases.listen(self.bulk_runner.phase_changed)
 
     def _entries_applied(self, now_ms: int) -> None:
         self.clock.cluster.applied(now_ms)
@@ -232,8 +242,11 @@ class NodeComponents:
             self.apply_notifier.applied(now_ms)
         if self.capacity_waiters.count:
             self.capacity_waiters.applied(now_ms)
-        if self._wall_offset_ms != self.machine.queue.wall_offset_ms:
-            self._wall_offset_ms = self.machine.queue.wall_offset_ms
+        queue = self.machine.queue
+        if queue.open_bulk_sweeps:
+            self.bulk_runner.applied(now_ms)
+        if self._wall_offset_ms != queue.wall_offset_ms:
+            self._wall_offset_ms = queue.wall_offset_ms
             self.scheduler.wall_time_changed()
 
     def _digests_computed(self, index: LogIndex, version: int, parts: Sequence[int]) -> None:

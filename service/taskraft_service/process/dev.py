@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -76,15 +77,32 @@ def dev_nodes(count: int, port: int) -> list[DevNode]:
     return [DevNode(f"dev-{place}", port + PORT_STEP * place) for place in range(count)]
 
 
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
 class _Interrupted(Exception):
     """A signal asks the cluster to stop."""
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    _ignore_signals()
     raise _Interrupted
 
 
-def run_dev(count: int, data: Path | None, port: int, *, restarts: bool = True) -> int:
+def _ignore_signals() -> None:
+    """Ignore further signals of users and process groups, so that no node is left running."""
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def run_dev(
+    count: int,
+    data: Path | None,
+    port: int,
+    *,
+    restarts: bool = True,
+    has_console: bool = False,
+) -> int:
     """Run a cluster until Ctrl-C; return the exit status: not 0 if nodes failed for good.
 
     Args:
@@ -92,25 +110,33 @@ def run_dev(count: int, data: Path | None, port: int, *, restarts: bool = True) 
         data: directory that keeps the data; None: a temporary one.
         port: client port of the first node.
         restarts: True: start a node again after its process exited. False: the other nodes run on.
+        has_console: True: serve the web console too, if its distribution is installed.
     """
     nodes = dev_nodes(count, port)
     taken = _taken_address(nodes)
     if taken is not None:
         _say(f"{taken} is in use: another `taskraft dev` may run here; choose another --port")
         return 1
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in _STOP_SIGNALS:
+        signal.signal(number, _interrupt)
     with ExitStack() as stack:
         place = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="taskraft-")))
         processes: list[subprocess.Popen[bytes]] = []
         stack.callback(_stop, processes)
         try:
             processes.extend(_start(node, nodes, place) for node in nodes)
+            console = _start_console(nodes, port - 1) if has_console else None
+            if console is not None:
+                stack.callback(_stop, [console])
             if not _await_ready(nodes, processes):
                 _say("a node did not start; its error message is above")
                 return 1
             _tell(nodes, place, keeps=data is not None)
+            if console is not None and console.stdout is not None:
+                _say(console.stdout.readline().decode().strip() or "the console did not start")
+            _say("ready; Ctrl-C stops the cluster")
             return _watch(nodes, processes, place, restarts=restarts)
-        except (KeyboardInterrupt, _Interrupted):
+        except _Interrupted:
             _say("stopping")
             return 0
 
@@ -131,6 +157,26 @@ def _start(node: DevNode, nodes: Sequence[DevNode], data: Path) -> subprocess.Po
         env=node.environment(nodes, data),
         stdin=parent_watch.open_parent_pipe(),
         # Only this process receives Ctrl-C; it then stops the nodes in order.
+        start_new_session=True,
+    )
+
+
+def _start_console(nodes: Sequence[DevNode], port: int) -> subprocess.Popen[bytes] | None:
+    """Start the web console as a process of its own; return None if it is not installed.
+
+    The server does not import the console. The console prints its address in its first line.
+    """
+    if not entry_points(group="taskraft.commands", name="console"):
+        return None
+    with socket.socket() as probe:
+        is_free = probe.connect_ex((_HOST, port)) != 0
+    target = ",".join(node.client for node in nodes)
+    listen = f"{_HOST}:{port if is_free else 0}"
+    arguments = ["--target", target, "--listen", listen, "--payloads", "full", "--lifeline"]
+    return subprocess.Popen(  # noqa: S603 - the arguments come from this module
+        [sys.executable, "-m", "taskraft", "console", *arguments],
+        stdin=parent_watch.open_parent_pipe(),
+        stdout=subprocess.PIPE,
         start_new_session=True,
     )
 
@@ -158,7 +204,6 @@ def _tell(nodes: Sequence[DevNode], data: Path, *, keeps: bool) -> None:
         _say(f"{node.name}: gRPC {node.client}, metrics http://{node.http}/metrics")
     _say(f"data: {data}" + ("" if keeps else " (deleted when the cluster stops)"))
     _say(f"TASKRAFT_TARGET={','.join(node.client for node in nodes)}")
-    _say("ready; Ctrl-C stops the cluster")
 
 
 def _watch(
@@ -199,9 +244,7 @@ def _watch(
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    # Ignore further signals of users and process groups, so that no node process is left running.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    _ignore_signals()
     for process in processes:
         if process.poll() is None:
             process.terminate()

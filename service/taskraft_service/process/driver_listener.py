@@ -33,7 +33,7 @@ class DriverListener:
         self._catching_up: asyncio.Task[None] | None = None
 
     def role_changed(self, state: SoftState, term: Term) -> None:
-        """Track the leader."""
+        """Report a change of the role or of the leader to the leadership tracker."""
         self._loop.call_soon(self._components.leadership.role_changed, state, term)
         self._loop.call_soon(self._begin_to_catch_up)
 

@@ -12,13 +12,14 @@ import os
 import re
 import sys
 import time
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import Any, Final, TextIO
 
 import structlog
 
 from taskraft_service.access.audit import AUDIT_LOGGER
 from taskraft_service.config.addresses import ConfigInvalid
+from taskraft_service.process import tracing
 from taskraft_service.record_budget import RecordBudget
 
 log: Final = structlog.get_logger(__name__)
@@ -126,6 +127,7 @@ def set_up_logs(
         structlog.stdlib.PositionalArgumentsFormatter(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        *_trace_ids(),
     ]
     renderers: list[structlog.typing.Processor] = (
         [_escape_for_terminal, structlog.dev.ConsoleRenderer()]
@@ -166,3 +168,23 @@ def set_up_logs(
         auditor.propagate = False
     # grpc.aio logs each call that a client cancels as an error of the server.
     logging.getLogger("grpc").setLevel(logging.WARNING)
+
+
+def _trace_ids() -> Sequence[structlog.typing.Processor]:
+    """Return the log processor that adds trace and span ids; no processor without tracing."""
+    if not tracing.is_asked_for():
+        return ()
+    from taskraft_service.process.spans.log_ids import add_trace_ids  # noqa: PLC0415 - optional
+
+    return (add_trace_ids,)
+
+
+def switch_debug(log_level: str) -> None:
+    """Log at level debug from now on, or at the configured level again.
+
+    Args:
+        log_level: the configured level.
+    """
+    root, configured = logging.getLogger(), _LEVELS[log_level]
+    root.setLevel(logging.DEBUG if root.level == configured else configured)
+    log.warning("the log level changed", to=logging.getLevelName(root.level).lower())

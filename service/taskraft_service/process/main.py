@@ -23,15 +23,15 @@ from taskraft_replication.errors import (
 )
 from taskraft_replication.node.node import Node
 from taskraft_service.access.principals import AccessFileInvalid
-from taskraft_service.api.server import PortTaken
-from taskraft_service.cluster.member_identity import JoinRefused
+from taskraft_service.api.rpc.rpc_server import PortTaken
+from taskraft_service.cluster.member_identity import DataMissing, JoinRefused
 from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.config.server_config import ServerConfig, read_config
 from taskraft_service.drivers import DriverUnusable
 from taskraft_service.machine.state_comparison import StateDiffers
-from taskraft_service.process import parent_watch
+from taskraft_service.process import log_level_signal, parent_watch, tracing
 from taskraft_service.process.descriptors import raise_limit
-from taskraft_service.process.logs import one_line, set_up_logs
+from taskraft_service.process.logs import one_line, set_up_logs, switch_debug
 from taskraft_service.process.loop_watch import LoopWatch, end_process
 from taskraft_service.process.member_replacement import begin_replacement, is_replaced_after
 from taskraft_service.process.memory import return_freed_memory, spare_the_collector
@@ -151,6 +151,8 @@ async def serve_until_told(
     """
     spare_the_collector()  # the replay of the log, which follows, allocates most objects
     told = _listen_for_the_end(has_lifeline=has_lifeline)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, switch_debug, config.log_level)
+    log_level_signal.deliver()
     journal = RepairJournal()
     while (status := await _serve_once(config, told, stderr, journal)) is None:
         pass
@@ -170,7 +172,8 @@ async def _serve_once(
     except (JoinRefused, ReplicationError) as error:
         if not is_replaced_after(config, error) or not journal.may_restart():
             raise
-        await asyncio.to_thread(begin_replacement, config, str(error))
+        is_empty = isinstance(error, DataMissing)
+        await asyncio.to_thread(begin_replacement, config, str(error), is_founding=is_empty)
         return None
     if server is None:
         return EXIT_OK
@@ -203,7 +206,7 @@ async def _serve_once(
 
 
 def _is_rebuilt_after(cause: BaseException | None) -> bool:
-    """Return whether a node that failed for this cause rebuilds its state and goes on."""
+    """Return whether a node that failed for this cause rebuilds its state and starts again."""
     return isinstance(cause, StateDiffers) or (isinstance(cause, StateDamaged) and cause.is_lost)
 
 
@@ -224,7 +227,8 @@ async def _end_damaged(server: NodeServer, damage: str) -> None:
 async def _end_lost(server: NodeServer, reason: ReplicationError) -> None:
     """Stop a node whose log or vote is lost, and record the loss; the next opening replaces it.
 
-    A log that a read has found damaged is read again by the next opening, which decides.
+    If only a read has found the log damaged, the next opening reads the log again and decides
+    whether to replace the node.
 
     Raises:
         DiskSilent: the disk does not answer.
@@ -291,6 +295,7 @@ def _run_loop(config: ServerConfig, stderr: TextIO, *, has_lifeline: bool) -> in
         DiskSilent: the loop is not closed, because closing the loop would wait for the threads.
     """
     try:
+        tracing.export_from_environment()
         set_up_logs(config.log_format, config.log_level, config.node_name, stderr, config.audit_log)
     except ConfigInvalid as error:
         return _refuse(error, EXIT_USAGE, stderr)

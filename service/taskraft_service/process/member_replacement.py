@@ -13,7 +13,12 @@ from taskraft_replication.errors import DirectoryUnknown, LogDamaged, MemberRemo
 from taskraft_replication.membership.roster import find
 from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_service.cluster.lost_member import STATE_DIRECTORY, LostMemberRecord
-from taskraft_service.cluster.member_identity import GROUP_ID, NameKnown, replacement_targets
+from taskraft_service.cluster.member_identity import (
+    GROUP_ID,
+    DataMissing,
+    NameKnown,
+    replacement_targets,
+)
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.process.repair_journal import RepairJournal, RepairKind
 from taskraft_service.storage.directory import POINTER
@@ -34,7 +39,7 @@ def is_replaced_after(config: ServerConfig, error: Exception, *, is_founding: bo
         return False
     if not replacement_targets(config, has_certificates=has_certificates):
         return False
-    if isinstance(error, LogDamaged):
+    if isinstance(error, LogDamaged | DataMissing):
         return True
     if isinstance(error, MemberRemoved) and not is_founding:
         return False  # an operator has removed the member
@@ -85,7 +90,7 @@ class ReplacementWatch:
         self._member_id = member_id
         self._journal = journal
         self.problem = ""
-        """Why the node is not ready; empty: it replaces no member."""
+        """Reason for which the node is not ready; empty: the node replaces no member."""
 
     async def run(self) -> None:
         """Wait for the end of a replacement, if there is one; then delete its record."""

@@ -14,8 +14,12 @@ are then allocated on the heap, and glibc does not return the gaps in the heap: 
 puts of 1 MiB, nodes kept 1 GiB.
 """
 COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
-"""Allocations before a collection of the youngest generation, and collections of one generation
-before one of the next."""
+"""Thresholds of the garbage collector for its three generations.
+
+The first number is the number of allocations before a collection of the youngest generation. Each
+other number is the number of collections of a generation before a collection of the next older
+generation.
+"""
 _M_MMAP_THRESHOLD: Final = -3
 """Parameter of mallopt(3); setting it also switches the automatic raise off."""
 

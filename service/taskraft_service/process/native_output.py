@@ -54,7 +54,7 @@ class OutputRecords:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Log the complete lines."""
+        """Log the complete lines of the received bytes."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._log(line)
@@ -88,7 +88,7 @@ class _PythonOutput(io.TextIOBase):
         self._lock = threading.RLock()
 
     def writable(self) -> bool:
-        """Return True."""
+        """Return True, because the stream can be written."""
         return True
 
     def write(self, text: str, /) -> int:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
@@ -21,7 +21,6 @@ from taskraft_replication.node.node import Node
 from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_service.access.security import NodeSecurity
-from taskraft_service.api.server import listen
 from taskraft_service.cluster.address_announcer import AddressAnnouncer
 from taskraft_service.cluster.lost_member import LostMemberRecord
 from taskraft_service.cluster.member_identity import (
@@ -29,10 +28,12 @@ from taskraft_service.cluster.member_identity import (
     MemberIdentity,
     resolve_member_identity,
 )
+from taskraft_service.cluster.voter_request import VoterRequest
 from taskraft_service.config.addresses import host_of, port_of
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.machine.state_machine import QueueMachine
+from taskraft_service.process import tracing
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.descriptors import current_shares
 from taskraft_service.process.driver_listener import DriverListener
@@ -48,6 +49,9 @@ from taskraft_service.process.readiness import (
 from taskraft_service.process.repair_journal import RepairJournal
 from taskraft_service.process.services import client_server
 from taskraft_service.storage.rocks import StateDamaged
+
+if TYPE_CHECKING:
+    from taskraft_service.process.spans.node_spans import NodeSpans
 
 log: Final = structlog.get_logger(__name__)
 
@@ -79,6 +83,15 @@ async def _in_thread(work: Callable[[], Opened], undo: Callable[[Opened], None])
         raise
 
 
+def node_spans(components: NodeComponents) -> NodeSpans | None:
+    """Return the spans of a node; None if the environment requests no export of traces."""
+    if not tracing.is_asked_for():
+        return None
+    from taskraft_service.process.spans.node_spans import NodeSpans  # noqa: PLC0415 - optional
+
+    return NodeSpans(components)
+
+
 class NodeServer:
     """One node of the service; created by ``NodeServer.open``."""
 
@@ -92,7 +105,7 @@ class NodeServer:
         directory: DataDirectory,
         security: NodeSecurity,
     ) -> None:
-        """Use ``NodeServer.open``."""
+        """Create a node from its opened parts; called by ``NodeServer.open`` only."""
         self.config = config
         self.identity = identity
         self.node = node
@@ -105,7 +118,8 @@ class NodeServer:
         self._directory = directory
         self._background = Background()
         self.client_port = self.http_port = 0
-        self._grpc = client_server(self.components)
+        self._spans = node_spans(self.components)
+        self._clients = client_server(self.components, self._spans)
         self._readiness = readiness = Readiness(self.components)
         self._pages = probe_pages(self.components, readiness)
         self._probes = ProbeServer(OPENING_PAGES)
@@ -185,13 +199,11 @@ class NodeServer:
         """
         config, components = self.config, self.components
         try:
-            client = self.security.client
-            credentials = None if client is None else client.server_credentials()
-            self.client_port = listen(self._grpc, config.listen, credentials)
+            self.client_port = self._clients.listen(config.listen, self.security.client)
         except BaseException:
             await self._end()
             raise
-        await self._grpc.start()
+        await self._clients.start()
         await components.health.phase_changed(NodePhase.INIT, ready=False)
         await self.node.start()
         components.scrubber.start()
@@ -199,6 +211,9 @@ class NodeServer:
         self._background.start(components.clock_keeper.run_periodically(components.leadership))
         self._background.start(components.version_keeper.run_periodically(components.leadership))
         self._background.start(components.membership.run_periodically())
+        self._background.start(components.sampler.run_periodically())
+        if self._spans is not None:
+            self._background.start(self._spans.tasks.run_periodically())
         self._background.start(self.security.watch_files(self._peers_renewed))
         roster_changed = components.leadership.wait_for_change
         peer = self.security.peer
@@ -206,6 +221,14 @@ class NodeServer:
             config, self.identity, lambda: self.node.roster, peer, roster_changed
         )
         self._background.start(move.announce())
+        if config.join_as == "voter":
+            voter = VoterRequest(
+                self.identity,
+                lambda: self.node.status().conf_state,
+                lambda: self._readiness.is_ready,
+                peer,
+            )
+            self._background.start(voter.run())
         log.info(
             "serves",
             client=f"{host_of(config.listen)}:{self.client_port}",
@@ -245,7 +268,7 @@ class NodeServer:
         seconds = BROKEN_SECONDS if is_broken else self.config.stop_grace_ms / 1000
         if not await components.endpoint.load.wait_idle(seconds):
             log.warning("running calls cancelled", grace_ms=int(seconds * 1000))
-        await self._grpc.stop(CLOSING_SECONDS)
+        await self._clients.stop(CLOSING_SECONDS)
         await components.lease_returns.finish(RETURNS_SECONDS)
         components.proposer.stop()
         await components.forwarder.close()

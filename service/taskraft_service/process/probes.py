@@ -47,7 +47,7 @@ class HttpRequest:
 
 
 Answer: TypeAlias = tuple[int, str, bytes]
-"""Status, media type, body."""
+"""HTTP status, media type and body of an answer."""
 Page: TypeAlias = Callable[[HttpRequest], Awaitable[Answer]]
 """Handler of a path."""
 

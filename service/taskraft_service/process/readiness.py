@@ -18,10 +18,14 @@ from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.metrics.clock import ClockCollector
 from taskraft_service.process.metrics.node import NodeCollector
-from taskraft_service.process.metrics.page import MetricsPage
+from taskraft_service.process.metrics.page import (
+    OPEN_METRICS_FORM,
+    TEXT_FORM,
+    MetricsPage,
+)
 from taskraft_service.process.metrics.raft import RaftCollector
 from taskraft_service.process.metrics.scrub import ScrubCollector
-from taskraft_service.process.metrics.tubes import TubeCollector
+from taskraft_service.process.metrics.tubes import TaskTimesCollector, TubeCollector
 from taskraft_service.process.probes import (
     Answer,
     HttpRequest,
@@ -34,8 +38,6 @@ LAG_ENTRIES_MAX: Final = 10_000
 """Maximum number of committed but unapplied entries of a ready node."""
 SILENCE_MS_MAX: Final = 60_000
 """Maximum time for which a ready node may know no leader; far longer than an election."""
-
-METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Readiness:
@@ -51,7 +53,7 @@ class Readiness:
         self._replay_until = components.node.status().commit
         """Index of the last entry that was known to be committed when this process started."""
         self.repairs: Callable[[], str] = str
-        """Returns what this node repairs, which makes it unready; empty: nothing."""
+        """Returns the part under repair; empty: no repair. A node under repair is not ready."""
         components.phases.listen(lambda _phase: self.report_health())
 
     @property
@@ -110,23 +112,27 @@ class MetricsHandler:
     """The handler of /metrics.
 
     Args:
-        page: the metrics.
+        page: the metrics in the Prometheus text format.
+        open_metrics: the same metrics in the format OpenMetrics, with exemplars.
         token_digest: digest of the token that scrapers must send; empty: none is needed.
     """
 
-    def __init__(self, page: MetricsPage, token_digest: str) -> None:
+    def __init__(self, page: MetricsPage, open_metrics: MetricsPage, token_digest: str) -> None:
         self._page = page
+        self._open_metrics = open_metrics
         self._token_digest = token_digest
 
     async def metrics(self, request: HttpRequest) -> Answer:
-        """Return all metrics in the Prometheus text format."""
+        """Return all metrics, in the format that the scraper accepts."""
         if self._token_digest:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
             is_known = hmac.compare_digest(digest_of(token.strip()), self._token_digest)
             if scheme.lower() != "bearer" or not is_known:
                 log_unauthenticated(request.peer, request.path, "no valid token of metrics_token")
                 return plain_answer(401, "the metrics need the bearer token of metrics_token")
-        return 200, METRICS_CONTENT_TYPE, await self._page.read()
+        accepts = request.headers.get("accept", "")
+        page = self._open_metrics if "application/openmetrics-text" in accepts else self._page
+        return 200, page.form.content_type, await page.read()
 
 
 def repairing_pages(doing: str) -> Mapping[str, Page]:
@@ -185,14 +191,17 @@ def probe_pages(components: NodeComponents, readiness: Readiness) -> Mapping[str
     ):
         components.registry.register(collector)
     ProcessCollector(registry=components.registry)
-    page = MetricsPage(
-        components.registry,
-        (TubeCollector(components.queues, components.clock.now_ms),),
-        asyncio.get_running_loop().time,
+    sliced = (
+        TubeCollector(components.queues, components.clock.now_ms),
+        TaskTimesCollector(components.sampler.distributions),
+    )
+    text, open_metrics = (
+        MetricsPage(components.registry, sliced, asyncio.get_running_loop().time, form)
+        for form in (TEXT_FORM, OPEN_METRICS_FORM)
     )
     return {
         "/livez": readiness.livez,
         "/startupz": readiness.startupz,
         "/readyz": readiness.readyz,
-        "/metrics": MetricsHandler(page, components.config.metrics_token).metrics,
+        "/metrics": MetricsHandler(text, open_metrics, components.config.metrics_token).metrics,
     }

@@ -1,4 +1,4 @@
-"""Count the repairs of a process, for the metrics, and limit how often it repairs its state."""
+"""Count the repairs of a process, for the metrics, and limit the rate of repairs of its state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ repair does not remove, such as a failing disk or memory: the process then ends.
 
 
 class RepairKind(Enum):
-    """What a repair has replaced; the value is the label of the metric."""
+    """The data that a repair has replaced; the value is the label of the metric."""
 
     STATE = "state"
     MEMBER = "member"
@@ -43,7 +43,7 @@ class RepairJournal(Collector):
         self._done[kind] += 1
 
     def note(self, kind: RepairKind) -> None:
-        """Count a finished repair."""
+        """Count a repair that has finished."""
         self._done[kind] += 1
 
     def may_restart(self) -> bool:
@@ -55,7 +55,7 @@ class RepairJournal(Collector):
         return True
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the counters."""
+        """Yield the counters of repairs as metrics."""
         family = CounterMetricFamily(
             "taskraft_repairs",
             "Repairs of this node since the start of its process.",

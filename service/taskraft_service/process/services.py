@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import grpc.aio
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
+import structlog
+
+from taskraft_service.api.cluster.audit import AuditHandlers
 from taskraft_service.api.cluster.service import (
     ClusterHandlers,
     ClusterService,
@@ -14,14 +18,21 @@ from taskraft_service.api.cluster.settings import SettingsHandler
 from taskraft_service.api.cluster.snapshots import SnapshotOrigin, SnapshotTransfers
 from taskraft_service.api.feed.positions import FeedPositionHandlers
 from taskraft_service.api.feed.service import FeedService
+from taskraft_service.api.feed.task_events import TaskEventsHandler
 from taskraft_service.api.groups import GroupService
+from taskraft_service.api.reflection import reflection_table
+from taskraft_service.api.rpc.grpc_calls import TableHandlers
+from taskraft_service.api.rpc.grpc_server import GrpcServer
+from taskraft_service.api.rpc.method_table import MethodTable
 from taskraft_service.api.rpc.methods import ServiceMethods
-from taskraft_service.api.schedules import ScheduleService
-from taskraft_service.api.server import (
+from taskraft_service.api.rpc.rpc_server import (
     CALLS_PER_CONNECTION_MAX,
-    build_server,
-    enable_reflection,
+    HEALTH_CALLS_MAX,
+    RpcServer,
+    ServerLimits,
 )
+from taskraft_service.api.scaler import ScalerService
+from taskraft_service.api.schedules import ScheduleService
 from taskraft_service.api.sessions import SessionService
 from taskraft_service.api.state.checks import DiskSpaceGuard, ExistenceCheck
 from taskraft_service.api.state.command_executor import CommandExecutor
@@ -31,45 +42,84 @@ from taskraft_service.api.tasks.outcomes import OutcomeHandlers
 from taskraft_service.api.tasks.reads import TaskReadHandlers
 from taskraft_service.api.tasks.service import TaskHandlers, TaskService
 from taskraft_service.api.tasks.takes import TakeHandler
+from taskraft_service.api.tasks.task_snapshots import TaskSnapshots
+from taskraft_service.api.tubes.consumers import ConsumersHandler
+from taskraft_service.api.tubes.history import HistoryHandler
 from taskraft_service.api.tubes.service import TubeService
+from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.descriptors import current_shares
 
+if TYPE_CHECKING:
+    from taskraft_service.process.spans.node_spans import NodeSpans
 
-def client_server(components: NodeComponents) -> grpc.aio.Server:
+log: Final = structlog.get_logger(__name__)
+
+
+def client_server(components: NodeComponents, spans: NodeSpans | None = None) -> RpcServer:
     """Return the gRPC server for clients; it does not listen yet.
 
     If nodes have certificates, the peer port serves the same services to other nodes. On the peer
     port, a node that forwards a call may name the principal of the caller.
+
+    Args:
+        components: the components of the node.
+        spans: creates spans of calls and commands; None: tracing is off.
     """
-    offered, security = servicers(components), components.security
-    authenticator = security.client_authenticator
-    handlers = [components.endpoint.generic_handler(one, authenticator) for one in offered]
+    if spans is not None:
+        components.endpoint.instrument = spans.calls.traced
+    offered, security = servicers(components, spans), components.security
+    table = {
+        **components.endpoint.table(offered, security.client_authenticator),
+        **components.health.table(),
+    }
+    if security.reflects:
+        table.update(reflection_table(one.service.full_name for one in offered))
+    peer_authenticator = security.peer_authenticator(
+        lambda node: components.members.named(node) is not None
+    )
+    if peer_authenticator is not None:
+        peer_table = components.endpoint.table(offered, peer_authenticator)
+        security.peer_services.handlers = (TableHandlers(peer_table),)
     calls_max = components.config.concurrent_calls_max
-    server = build_server(
-        handlers,
-        components.health,
-        calls_max,
+    limits = ServerLimits(
+        calls_max + HEALTH_CALLS_MAX,
         current_shares().client_connections,
         # Without TLS between nodes, a follower forwards all its calls on one connection to this
         # port.
         calls_max if security.peer is None else CALLS_PER_CONNECTION_MAX,
     )
-    if security.reflects:
-        enable_reflection(server, [one.service.full_name for one in offered])
-    peer_authenticator = security.peer_authenticator(
-        lambda node: components.members.named(node) is not None
-    )
-    if peer_authenticator is not None:
-        security.peer_services.handlers = [
-            components.endpoint.generic_handler(one, peer_authenticator) for one in offered
-        ]
-    return server
+    return chosen_server(components.config.edge, table, limits)
 
 
-def servicers(components: NodeComponents) -> tuple[ServiceMethods, ...]:
-    """Return the services of the API."""
-    executor = CommandExecutor(components.router)
+def chosen_server(edge: str, table: MethodTable, limits: ServerLimits) -> RpcServer:
+    """Return the server of the client port.
+
+    Raises:
+        ConfigInvalid: the configured server is not installed.
+    """
+    is_built = find_spec("taskraft_edge") is not None
+    if edge == "native" and not is_built:
+        raise ConfigInvalid(
+            'edge: the native edge is not installed; `make native` builds it, edge = "auto" uses'
+            " grpc.aio without it"
+        )
+    if edge == "grpc" or not is_built:
+        if not is_built:
+            log.info("serves clients with grpc.aio", faster="`make native` builds the native edge")
+        return GrpcServer(table, limits)
+    # The extension is optional.
+    from taskraft_service.api.rpc.native_server import NativeServer  # noqa: PLC0415 - see above
+
+    return NativeServer(table, limits)
+
+
+def servicers(
+    components: NodeComponents, spans: NodeSpans | None = None
+) -> tuple[ServiceMethods, ...]:
+    """Return the services of the API; see ``client_server`` for the arguments."""
+    router = components.router
+    executor = CommandExecutor(router if spans is None else spans.submitter(router))
     staleness = StalenessGuard(
         components.node.read_index, components.leadership.silence_ms, components.clocks.monotonic_ms
     )
@@ -82,12 +132,15 @@ def servicers(components: NodeComponents) -> tuple[ServiceMethods, ...]:
             reader,
             components.waiters,
             components.unlogged_calls,
+            HistoryHandler(components.sampler, components.config.node_name, components.wall_now_ms),
+            ConsumersHandler(reader, components.waiters),
             creates_tubes=lambda: components.settings.creates_tubes,
         ).methods(),
         SessionService(executor, reader).methods(),
         GroupService(executor, reader, disk).methods(),
         ScheduleService(executor, reader, disk, components.wall_now_ms).methods(),
         _feed(components, executor, reader),
+        ScalerService(reader, components.sampler, components.apply_notifier).methods(),
         ClusterService(
             components.config,
             components.node,
@@ -100,7 +153,9 @@ def servicers(components: NodeComponents) -> tuple[ServiceMethods, ...]:
                     executor,
                     components.settings,
                     lambda: len(components.machine.queue.feed.partitions),
-                ).method(),
+                ),
+                AuditHandlers(reader).methods(),
+                executor.record_act,
                 _snapshots(components, reader).save,
             ),
         ).methods(),
@@ -115,6 +170,7 @@ def _snapshots(components: NodeComponents, reader: QueueReader) -> SnapshotTrans
         reader,
         components.apply_notifier,
         lambda: components.node.status().term,
+        components.saved_snapshots.record,
     )
 
 
@@ -165,6 +221,10 @@ def _feed(
 
     return FeedService(
         FeedPositionHandlers(executor, reader),
+        TaskEventsHandler(reader),
+        TaskSnapshots(
+            components.config.node_name, components.machine, reader, components.apply_notifier
+        ),
         reader,
         components.apply_notifier,
         components.members.all,

@@ -24,10 +24,11 @@ from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 
 VOID_DEADLINES_FACTOR: Final = 16
-"""Maximum of deadlines that one entry examines, as a multiple of ``deadlines_per_entry_max``."""
+"""Maximum number of deadlines that an entry examines, as a multiple of ``deadlines_per_entry_max``.
+"""
 
 SUBQUEUES_MAX: Final = 100
-"""Maximum of sub-queues of one tube that one rate timer readmits."""
+"""Maximum number of sub-queues of one tube that one rate timer readmits."""
 
 
 def advance(state: QueueState, now_ms: int) -> None:

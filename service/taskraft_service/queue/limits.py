@@ -16,7 +16,7 @@ class Limits:
     tubes_max: int = 10_000
     sessions_max: int = 100_000
     session_taken_max: int = 100_000
-    """Maximum of leases that one session holds; a take beyond this maximum returns no task.
+    """Maximum number of leases that one session holds; a take beyond this maximum returns no task.
 
     This limits the work of ending a session.
     """
@@ -25,33 +25,57 @@ class Limits:
     schedules_max: int = 10_000
     groups_max: int = 10_000
     consumers_max: int = 1_000
-    """Maximum of change feed consumers whose positions are stored."""
+    """Maximum number of change feed consumers whose positions are stored."""
     group_tasks_per_entry_max: int = 1_000
-    """Maximum of tasks that one entry processes for the start or cancellation of a group."""
+    """Maximum number of tasks that one entry processes for the start or cancellation of a group."""
     dependents_per_entry_max: int = 1_000
-    """Maximum of dependent tasks that one entry updates after the end of their dependencies."""
+    """Maximum number of dependent tasks that an entry updates after the end of their dependencies.
+    """
     group_retention_ms: int = 86_400_000
     """Time in milliseconds for which an ended group is kept; ``groups_max`` may shorten it."""
     failures_max: int = 100_000
-    """Maximum of failure records of deleted tasks."""
+    """Maximum number of failure records of deleted tasks."""
     failure_retention_ms: int = 86_400_000
     """Time in milliseconds for which a failure record is kept; ``failures_max`` may shorten it."""
+    audit_records_max: int = 100_000
+    """Maximum number of records of acts of management."""
+    audit_retention_ms: int = 90 * 86_400_000
+    """Time in milliseconds for which a record of an act is kept; ``audit_records_max`` may shorten
+    it."""
+    bulk_sweeps_open_max: int = 100
+    """Maximum number of bulk sweeps that run or wait."""
+    bulk_sweeps_running_max: int = 4
+    bulk_sweeps_kept_max: int = 1_000
+    """Maximum number of ended bulk sweeps that are kept."""
+    bulk_retention_ms: int = 30 * 86_400_000
+    """Time in milliseconds for which an ended bulk sweep is kept.
+
+    ``bulk_sweeps_kept_max`` may shorten this time.
+    """
     deadlines_per_entry_max: int = 1_000
-    """Maximum of deadlines that fire in one entry; the leader then proposes another entry."""
+    """Maximum number of deadlines that fire in an entry; the leader then proposes another entry."""
     removals_per_entry_max: int = 500
-    """Maximum of tasks of truncated and dropped tubes that an entry without commands deletes."""
+    """Maximum number of tasks of removed tubes that an entry without commands deletes.
+
+    A tube is removed by a truncation or a drop.
+    """
     removals_beside_max: int = 50
-    """Maximum of such tasks that an entry with commands deletes; low, because the commands wait."""
+    """Maximum number of these tasks that an entry with commands deletes. The number is low, because
+    the commands wait.
+    """
     kick_tasks_max: int = 10_000
     selector_scan_max: int = 5_000
-    """Maximum of tasks that one command with a filter scans; the result has the next position."""
+    """Maximum number of tasks that a command with a filter scans in one entry.
+
+    The result has the id after which to continue.
+    """
     passed_max: int = 5_000
-    """Maximum of unsuitable tasks that one take skips; the result shows if the maximum was reached.
+    """Maximum number of unsuitable tasks that a take skips; the result shows if it was reached.
 
     The tubes of one take share this maximum equally.
     """
     requests_max: int = 10_000_000
-    """Maximum of remembered request ids; at the maximum, the older half is deleted."""
+    """Maximum number of remembered request ids; at the maximum, the older half is deleted."""
     request_window_ms: int = 600_000
     """Minimum time in milliseconds for which a request id is remembered; the maximum is double.
 
@@ -59,20 +83,20 @@ class Limits:
     """
 
     head_entries_max: int = 8_192
-    """Maximum of entries of one ordered index in memory; the other entries are in the store."""
+    """Maximum number of entries of an ordered index in memory; the store has the other entries."""
     read_tasks_max: int = 64
-    """Maximum of ready tasks that a take loads together when a task is not in memory."""
+    """Maximum number of ready tasks that a take loads together when a task is not in memory."""
     ahead_tasks_max: int = 4_096
-    """Maximum of ready tasks of one tube that are prefetched after a batch of writes."""
+    """Maximum number of ready tasks of one tube that are prefetched after a batch of writes."""
     subqueue_entries_max: int = 64
-    """Maximum of entries of one sub-queue in memory."""
+    """Maximum number of entries of one sub-queue in memory."""
     subqueues_max: int = 4_096
-    """Maximum of sub-queues of one tube with entries in memory; busy sub-queues do not count."""
+    """Maximum number of sub-queues of one tube with entries in memory; busy ones do not count."""
     type_entries_max: int = 64
     """Minimum number of entries in memory for one task type of one tube, while takes select the
     type."""
     types_max: int = 256
-    """Maximum of task types of one tube with entries in memory: the types of the latest takes."""
+    """Maximum number of task types of one tube with entries in memory: those of the last takes."""
     resident_bytes_max: int = 64 * 1024 * 1024
     """Maximum bytes of task content in memory; above the maximum, stored tasks are evicted."""
     feed_chunk_rows_max: int = 4_096

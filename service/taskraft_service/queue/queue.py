@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from taskraft_service.queue.clock import advance
 from taskraft_service.queue.entities.new_task import NewTask
@@ -22,6 +22,7 @@ from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.acknowledge import is_plain
+from taskraft_service.queue.operations.audit import add_act
 from taskraft_service.queue.operations.dependencies import settle_dependents
 from taskraft_service.queue.operations.group_steps import (
     forget_groups,
@@ -33,6 +34,8 @@ from taskraft_service.queue.operations.registry import (
     DEFINITIONS,
     EXECUTE,
     Command,
+    LoggedCommand,
+    ManagedCommand,
     Result,
 )
 from taskraft_service.queue.operations.settle import settle_each
@@ -53,20 +56,24 @@ from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.transitions.endings import remove_surplus
 
 Likeness: TypeAlias = tuple[str, int | None] | None
-"""Adjacent commands with equal keys are executed together; a command with key None, alone."""
+"""Key of a command: adjacent commands with equal keys are executed together, and a command with the
+key None is executed alone.
+"""
 
 SETTLES: Likeness = ("", None)
 """Key of plain acknowledgements; the key of a take has a tube name instead."""
 
 
-def runs(commands: Sequence[Command]) -> Iterable[tuple[Likeness, Sequence[Command]]]:
+def runs(
+    commands: Sequence[LoggedCommand],
+) -> Iterable[tuple[Likeness, Sequence[LoggedCommand]]]:
     """Split the commands of an entry into runs that can be executed together."""
     if len(commands) < 2:
         return ((None, commands),)
     return [(likeness, list(run)) for likeness, run in groupby(commands, _likeness)]
 
 
-def _likeness(command: Command) -> Likeness:
+def _likeness(command: LoggedCommand) -> Likeness:
     """Return the key that tells which adjacent commands can be executed together."""
     if isinstance(command, Settle):
         if len(command.settlements) == 1 and not command.atomic:
@@ -101,11 +108,24 @@ def _do_together(state: QueueState, run: Sequence[Command]) -> Sequence[Result]:
     return settle_each(state, [command for command in run if isinstance(command, Settle)])
 
 
-def execute(state: QueueState, command: Command) -> Result:
+def execute_managed(state: QueueState, managed: ManagedCommand) -> Result:
+    """Execute a command, and record its act, unless it repeats a request."""
+    command = managed.command
+    request_id = command.request_id
+    is_repeated = bool(request_id) and state.requests.find(request_id) is not None
+    result = execute(state, command)
+    if not is_repeated:
+        add_act(state, managed.act, result)
+    return result
+
+
+def execute(state: QueueState, command: LoggedCommand) -> Result:
     """Execute a command; answer a repeated request id with the result of the first request.
 
     A request id that was used with another request is refused.
     """
+    if isinstance(command, ManagedCommand):
+        return execute_managed(state, command)
     request_id = command.request_id
     if not request_id:
         return EXECUTE[type(command)](state, command)
@@ -171,7 +191,7 @@ class Queue(QueueReaders):
         """
         super().__init__(open_state(store, limits, new_task, editor, drivers, origin))
 
-    def apply(self, index: int, now_ms: int, commands: Sequence[Command]) -> list[Result]:
+    def apply(self, index: int, now_ms: int, commands: Sequence[LoggedCommand]) -> list[Result]:
         """Apply one entry: fire deadlines up to ``now_ms``, then execute the commands in order.
 
         ``index`` must increase and ``now_ms`` must not decrease. Returns one result per command.
@@ -199,7 +219,8 @@ class Queue(QueueReaders):
         for likeness, run in runs(commands):
             done = 0
             if likeness is not None and len(run) > 1:
-                together = execute_together(state, run)
+                # A managed command has no likeness, so it is not part of a run.
+                together = execute_together(state, cast("Sequence[Command]", run))
                 results += together
                 done = len(together)
             for command in run[done:] if done else run:
@@ -238,6 +259,9 @@ class Queue(QueueReaders):
             forget_groups(state)
         if failures.first < failures.following:
             failures.forget_old(state.now_ms, limits)
+        audit_from_ms = state.stamp.at_ms - limits.audit_retention_ms
+        if state.audit.oldest_ms < audit_from_ms:
+            state.audit.forget_old(audit_from_ms, limits)
 
     @property
     def changed_tasks(self) -> int:

@@ -36,14 +36,19 @@ class DiskMonitor:
         """Free space in bytes, at most ``CHECK_MS`` old."""
         now_ms = self._monotonic_ms()
         if now_ms - self._checked_ms >= CHECK_MS:
-            volume = os.statvfs(self._path)
-            self._free_bytes = volume.f_bavail * volume.f_frsize
-            self._checked_ms = now_ms
+            self._measure(now_ms)
         return self._free_bytes
 
     @property
     def is_low(self) -> bool:
         """Return whether puts must be refused."""
-        if self._monotonic_ms() - self._checked_ms < CHECK_MS:
-            return self._free_bytes < self.low_bytes
-        return self.free_bytes < self.low_bytes
+        # `free_bytes` is not called here: this method runs for each put, and the call costs time.
+        now_ms = self._monotonic_ms()
+        if now_ms - self._checked_ms >= CHECK_MS:
+            self._measure(now_ms)
+        return self._free_bytes < self.low_bytes
+
+    def _measure(self, now_ms: int) -> None:
+        volume = os.statvfs(self._path)
+        self._free_bytes = volume.f_bavail * volume.f_frsize
+        self._checked_ms = now_ms

@@ -28,7 +28,7 @@ class MemoryStore:
     """Ordered map of bytes; satisfies ``taskraft_service.queue.store.store.Store``."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without pairs."""
         self._pairs: SortedDict[bytes, bytes] = SortedDict()
         self._content_bytes = 0
 
@@ -60,7 +60,7 @@ class MemoryStore:
             yield key, self._pairs[key]
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Apply writes in order."""
+        """Apply writes to the store, in order."""
         for write in writes:
             if isinstance(write, RangeDeletion):
                 keys = self._pairs.irange(write.start, write.stop, inclusive=(True, False))

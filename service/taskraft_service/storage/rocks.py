@@ -176,7 +176,7 @@ class RocksStore:
             found: bytes | None = self._rocks.get(key)
         except DbClosedError as error:
             raise StateClosed(f"{self._path} is closed") from error
-        except Exception as error:  # as in _damage_named, but faster
+        except Exception as error:  # same as _damage_named, but faster
             raise StateDamaged(f"{self._path}: {error}") from error
         return found
 
@@ -330,6 +330,6 @@ class FailingStore(RocksStore):
         self._failpoints = failpoints
 
     def write(self, writes: Iterable[Write]) -> None:
-        """See ``RocksStore``."""
+        """Apply writes in order; after a crash either all or none of them exist."""
         with self._failpoints.around("state", "write"):
             super().write(writes)

@@ -39,7 +39,7 @@ Steps = Callable[[], Iterator[int | Damage]]
 
 @dataclass(slots=True, frozen=True)
 class ScrubProgress:
-    """What the scrubber has done; replaced as a whole, so that any thread can read it."""
+    """Results of the scrubber so far; replaced as a whole, so that any thread can read it."""
 
     bytes_read: int = 0
     """Bytes read since the start of the process."""

@@ -82,11 +82,11 @@ class RocksSnapshot:
 
     @property
     def content_bytes(self) -> int:
-        """Length of the content."""
+        """Return the length of the content in bytes."""
         return self._starts[-1]
 
     def read(self, offset: int, size: int) -> bytes:
-        """See ``SnapshotReader``.
+        """Return ``size`` bytes from ``offset``, fewer only at the end; on any worker thread.
 
         Raises:
             SnapshotBroken: the state has more files than ``build`` accepts, or a file is truncated.
@@ -165,7 +165,7 @@ class _Stream:
         return found
 
     def end(self) -> None:
-        """Check that nothing follows."""
+        """Check that no bytes follow the content."""
         if self._rest or next(self._chunks, b""):
             raise SnapshotDamaged("the snapshot has data after its end")
 

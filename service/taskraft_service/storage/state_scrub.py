@@ -24,7 +24,7 @@ class UnknownTables:
     """Counts the tables whose format could not be checked."""
 
     def __init__(self) -> None:
-        """Start at zero."""
+        """Set the count to zero."""
         self.count = 0
 
 

@@ -170,7 +170,7 @@ class Odd(PieceWriter):
 @pytest.mark.parametrize(
     ("odd", "reason"),
     [
-        ([(PieceKind.WHOLE, 5, 6)], "a whole frame is in one piece"),
+        ([(PieceKind.WHOLE, 5, 6)], "must contain a complete frame"),
         ([(PieceKind.WHOLE, 6, 5)], "a piece of 6 bytes is too long"),
         ([(PieceKind.FIRST, PIECE_BYTES + 1, 1 << 20)], "a piece of 65537 bytes is too long"),
         ([(PieceKind.NEXT, 5, 10)], "a piece of kind 3 is out of place"),
@@ -277,7 +277,7 @@ def test_unfinished_frames_of_all_connections_are_limited_together():
     for _, reader, writer in connections[:2]:
         reader.feed(writer.next(TERM))
     _, third, writer = connections[2]
-    with pytest.raises(FrameInvalid, match="no room beside 262144 bytes of other unfinished"):
+    with pytest.raises(FrameInvalid, match="does not fit beside 262144 bytes of other unfinished"):
         third.feed(writer.next(TERM))
     third.close()
     assert half_received.bytes == 2 * len(frame)

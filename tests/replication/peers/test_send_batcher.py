@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
-from taskraft_replication.peers.send_batcher import DELAY_MS, Room, SendBatcher
+from taskraft_replication.peers.send_batcher import DELAY_MS, LinkCapacity, SendBatcher
 from taskraft_replication.peers.send_queue import PeerSendQueue
 
 
@@ -39,7 +39,7 @@ class Peer:
         self.timers = Timers()
         self.asked = 0
         self.room = 100
-        self.room_kind = Room.ANYTHING
+        self.capacity = LinkCapacity.ANYTHING
         self.batcher = SendBatcher(PeerSendQueue(messages_max), self._leave, self.timers.later)
 
     def _leave(self) -> None:
@@ -50,13 +50,13 @@ class Peer:
         self.batcher.flush_soon()
         return all(taken)
 
-    def _room(self) -> Room:
-        return self.room_kind if self.room > 0 else Room.NOTHING
+    def _capacity(self) -> LinkCapacity:
+        return self.capacity if self.room > 0 else LinkCapacity.NOTHING
 
     def frames(self) -> list[list[Message]]:
         """Take as many frames as the connection has capacity for."""
         taken = []
-        for frame in self.batcher.frames(self._room):
+        for frame in self.batcher.frames(self._capacity):
             self.room -= 1
             taken.append(frame)
         return taken
@@ -142,7 +142,7 @@ def test_after_the_delay_a_frame_waits_only_for_capacity(peer):
 
 def test_messages_added_while_a_frame_is_written_form_the_next_frame(peer):
     peer.put(HEARTBEAT)
-    frames = peer.batcher.frames(lambda: Room.ANYTHING)
+    frames = peer.batcher.frames(lambda: LinkCapacity.ANYTHING)
     assert next(frames) == [HEARTBEAT]
     peer.put(append(4))
     assert next(frames) == [append(4)]
@@ -173,12 +173,12 @@ def test_a_refused_message_starts_no_delay():
 
 
 def test_only_small_messages_are_sent_beside_a_long_frame(peer):
-    peer.room_kind = Room.SMALL
+    peer.capacity = LinkCapacity.SMALL
     peer.put(append(4), HEARTBEAT)
     assert peer.frames() == [[HEARTBEAT]]
     peer.put(HEARTBEAT)
     assert peer.frames() == [[HEARTBEAT]]
-    peer.room_kind = Room.ANYTHING
+    peer.capacity = LinkCapacity.ANYTHING
     assert peer.frames() == [[append(4)]]
 
 

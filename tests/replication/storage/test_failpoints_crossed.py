@@ -59,7 +59,7 @@ class Fate:
         return PromisingMember(self.disk, self.machine, failpoints, self.promises)
 
     def live(self) -> bool:
-        """Run the whole story; return whether its end was reached."""
+        """Run all steps of the scenario; return whether the last step was reached."""
         try:
             member = self.begin(self.failpoints)
             STORY.tell(member)

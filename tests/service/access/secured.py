@@ -36,11 +36,13 @@ def token_of(principal):
     return f"{principal}-{principal}"
 
 
-def write_principals(path, grants=GRANTS, **certificates):
+def write_principals(path, grants=GRANTS, speaks_for=("root",), **certificates):
     lines = []
     for name, roles in grants.items():
         lines += [f"[principals.{name}]", f'tokens = ["{digest_of(token_of(name))}"]']
         lines.append(f"certificates = {certificates.get(name, [])}")
+        if name in speaks_for:
+            lines.append("speaks_for = true")
         for role, pattern in roles:
             lines += [f"[[principals.{name}.grants]]", f'role = "{role}"', f'tubes = ["{pattern}"]']
     path.write_text("\n".join(lines))
@@ -66,12 +68,12 @@ class Secured:
         channel = grpc.aio.secure_channel(address, credentials, options=options)
         return await self._stack.enter_async_context(channel)
 
-    async def known(self, principal, token=None):
-        """Return stubs that call as a principal."""
+    async def known(self, principal, token=None, **more):
+        """Return stubs that call as a principal, with more metadata."""
         if principal not in self._channels:
             self._channels[principal] = await self.channel()
         bearer = f"Bearer {token or token_of(principal)}"
-        return Stubs(self.server, Bearing(self._channels[principal], bearer))
+        return Stubs(self.server, Bearing(self._channels[principal], bearer, more))
 
 
 class Stubs(Node):
@@ -84,9 +86,10 @@ class Stubs(Node):
 class Bearing:
     """A channel whose calls carry a token."""
 
-    def __init__(self, channel, authorization):
+    def __init__(self, channel, authorization, more=None):
         self._channel = channel
-        self._metadata = (("authorization", authorization),)
+        pairs = ((name.replace("_", "-"), value) for name, value in (more or {}).items())
+        self._metadata = (("authorization", authorization), *pairs)
 
     def __getattr__(self, kind):
         make = getattr(self._channel, kind)

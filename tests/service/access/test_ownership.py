@@ -46,6 +46,17 @@ async def test_principals_list_their_own_sessions_and_operators_all(node):
     assert await owners(root) == ["mailer", "rival"]
 
 
+async def test_principals_list_the_leases_of_their_own_sessions_and_operators_all(node):
+    mailer, rival, root = [await node.known(one) for one in ("mailer", "rival", "root")]
+    await put(root, b"a", tube=MAIL)
+    session_id = (await session_of(mailer)).session_id
+    await take(mailer, tube=MAIL, session_id=session_id)
+    request = session_service_pb2.ListLeasesRequest(session_id=session_id[:8])
+    for caller in (mailer, root):
+        assert len((await caller.sessions.ListLeases(request)).tasks) == 1
+    assert await refused(rival.sessions.ListLeases(request)) == "SESSION_NOT_FOUND"
+
+
 async def leases_of(node, first, second):
     """Return a task taken by ``first`` in a session, and a task taken by ``second``."""
     await put(await node.known("root"), b"a", b"b", tube=MAIL)

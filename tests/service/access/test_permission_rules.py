@@ -11,11 +11,13 @@ from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_pb2, tube_
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.permission_rules import RULES, required_permissions
 from taskraft_service.access.permissions import Grant, Permissions, Verb
+from taskraft_service.stubs.externalscaler import external_scaler_pb2
 
 PUT, TAKE, READ, MANAGE = Verb.PUT, Verb.TAKE, Verb.READ, Verb.MANAGE
 
 
 def methods_of_the_contract():
+    yield from external_scaler_pb2.DESCRIPTOR.services_by_name["ExternalScaler"].methods
     for module in pkgutil.iter_modules(taskraft.v1.__path__):
         if module.name.endswith("_service_pb2"):
             found = importlib.import_module(f"taskraft.v1.{module.name}").DESCRIPTOR

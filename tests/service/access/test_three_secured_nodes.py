@@ -126,6 +126,14 @@ async def test_a_forwarded_call_has_the_permissions_of_its_caller(three):
     )
 
 
+async def test_a_forwarded_act_names_the_person(three):
+    root = await three.follower.known("root", x_taskraft_person="anna%40example.com")
+    await create(root, MAIL)
+    answer = await root.cluster.ListAudit(cluster_service_pb2.ListAuditRequest(call="CreateTube"))
+    assert [one.principal for one in answer.records] == ["root"]
+    assert answer.records[0].detail.startswith("person='anna@example.com' ")
+
+
 async def test_a_forwarded_request_keeps_the_scope_of_its_principal(three):
     """A retry through another node is the same request; a request of another principal is not."""
     await create(await three.follower.known("root"), MAIL)

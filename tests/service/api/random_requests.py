@@ -28,7 +28,7 @@ SOUND = {
     "client_id": ("", "", "a", "b"),
     "session_id": ("", SESSION),
     "session_ids": (SESSION,),
-    "order_by": ("", "id", "id desc", "taking"),
+    "order_by": ("", "id", "id desc", "taking", "kicking"),
     "profile": ("", "", "tarantool", "xqueue", "t15", "rsqueue"),
     "page_token": ("", "YQ=="),
     "feed_id": ("",),

@@ -16,7 +16,9 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.limits import HEADERS_BYTES_MAX, PUT_TASKS_MAX
 from tests.service.api import bad_input_dependencies as dependencies
+from tests.service.api import bad_input_feed as feed
 from tests.service.api import bad_input_selection as selection
+from tests.service.api import bad_input_sweeps as sweeps
 from tests.service.api import bad_input_workflows as workflows
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
@@ -34,36 +36,16 @@ SERVICES = [
 IMPLEMENTED = (
     workflows.IMPLEMENTED
     | selection.IMPLEMENTED
+    | sweeps.IMPLEMENTED
+    | feed.IMPLEMENTED
     | {
-        "PutTasks",
-        "TakeTasks",
-        "SettleTasks",
-        "Subscribe",
-        "CreateTube",
-        "DropTube",
-        "TruncateTube",
-        "ReleaseAll",
-        "ListTubes",
-        "GetStatistics",
-        "OpenSession",
-        "KeepSessions",
-        "CloseSession",
-        "ListSessions",
-        "DescribeFeed",
-        "WatchFeed",
-        "ReadChanges",
-        "ResolveTimestamp",
-        "CommitCursor",
-        "GetServerInfo",
-        "GetClusterState",
-        "TransferLeadership",
-        "Configure",
-        "UpgradeCluster",
-        "UpdateTube",
-        "AddMember",
-        "PromoteMember",
-        "RemoveMember",
-        "SaveSnapshot",
+        *("PutTasks", "TakeTasks", "SettleTasks", "Subscribe"),
+        *("CreateTube", "UpdateTube", "DropTube", "TruncateTube", "ReleaseAll", "ListTubes"),
+        *("GetStatistics", "GetHistory", "ListConsumers"),
+        *("OpenSession", "KeepSessions", "CloseSession", "ListSessions", "ListLeases"),
+        *("GetServerInfo", "GetClusterState", "TransferLeadership", "Configure"),
+        *("GetCaller", "ListAudit"),
+        *("UpgradeCluster", "AddMember", "PromoteMember", "RemoveMember", "SaveSnapshot"),
     }
 )
 METHODS = {
@@ -71,6 +53,10 @@ METHODS = {
     for service in SERVICES
     for method in service.methods
 }
+
+
+def consumers(**fields):
+    return tube_service_pb2.ListConsumersRequest(tube="emails", **fields)
 
 
 def source(tube="emails", **fields):
@@ -113,17 +99,11 @@ def settings(**wishes):
     return cluster_service_pb2.ConfigureRequest(settings=wish)
 
 
-def commit(next_seq=None, consumer="c", idle_ttl_ms=0, **cursor):
-    return feed_service_pb2.CommitCursorRequest(
-        consumer=consumer,
-        cursor=feed_service_pb2.FeedCursor(next_seq=next_seq or {}, **cursor),
-        idle_ttl_ms=idle_ttl_ms,
-    )
-
-
 CASES = [
     *workflows.CASES,
     *selection.CASES,
+    *feed.CASES,
+    *sweeps.CASES,
     *dependencies.CASES,
     ("PutTasks", pb.PutTasksRequest(tube="nowhere", tasks=[task_pb2.TaskSpec()]), TUBE_NOT_FOUND),
     ("PutTasks", pb.PutTasksRequest(tube="a b", tasks=[task_pb2.TaskSpec()]), INVALID),
@@ -323,7 +303,18 @@ CASES = [
     ("ListTubes", tube_service_pb2.ListTubesRequest(page_token="?"), INVALID),
     ("ListTubes", tube_service_pb2.ListTubesRequest(page_token="eHl6"), INVALID),
     ("ListTubes", tube_service_pb2.ListTubesRequest(names=["a b"]), INVALID),
+    ("ListAudit", cluster_service_pb2.ListAuditRequest(page_size=-1), INVALID),
+    ("ListAudit", cluster_service_pb2.ListAuditRequest(page_token="?"), INVALID),
+    ("ListConsumers", tube_service_pb2.ListConsumersRequest(tube="a b"), INVALID),
+    ("ListConsumers", tube_service_pb2.ListConsumersRequest(tube="gone"), "TUBE_NOT_FOUND"),
+    ("ListConsumers", tube_service_pb2.ListConsumersRequest(tube="emails", page_size=-1), INVALID),
+    (
+        "ListConsumers",
+        tube_service_pb2.ListConsumersRequest(tube="emails", page_token="?"),
+        INVALID,
+    ),
     ("GetStatistics", tube_service_pb2.GetStatisticsRequest(tubes=["a b"]), INVALID),
+    ("GetHistory", tube_service_pb2.GetHistoryRequest(step_ms=60_000), INVALID),
     ("OpenSession", session_service_pb2.OpenSessionRequest(ttr_ms=999), INVALID),
     ("OpenSession", session_service_pb2.OpenSessionRequest(ttr_ms=-1), INVALID),
     ("OpenSession", session_service_pb2.OpenSessionRequest(name="x" * 129), INVALID),
@@ -336,38 +327,19 @@ CASES = [
         SESSION_NOT_FOUND,
     ),
     ("ListSessions", session_service_pb2.ListSessionsRequest(page_size=-1), INVALID),
-    ("WatchFeed", feed_service_pb2.WatchFeedRequest(wait_ms=-1), INVALID),
+    ("ListLeases", session_service_pb2.ListLeasesRequest(session_id="x"), INVALID),
+    ("ListLeases", session_service_pb2.ListLeasesRequest(session_id="0" * 8), SESSION_NOT_FOUND),
     (
-        "WatchFeed",
-        feed_service_pb2.WatchFeedRequest(cursor=feed_service_pb2.FeedCursor(feed_id="other")),
-        "FEED_MISMATCH",
+        "ListLeases",
+        session_service_pb2.ListLeasesRequest(session_id=UNKNOWN_SESSION, page_token="?"),
+        INVALID,
     ),
-    ("ResolveTimestamp", feed_service_pb2.ResolveTimestampRequest(at_ms=-1), INVALID),
-    ("CommitCursor", commit(consumer=""), INVALID),
-    ("CommitCursor", commit(consumer="x" * 129), INVALID),
-    ("CommitCursor", commit(idle_ttl_ms=-1), INVALID),
-    ("CommitCursor", commit(idle_ttl_ms=400 * 86_400_000), INVALID),
-    ("CommitCursor", commit({-1: 0}), INVALID),
-    ("CommitCursor", commit({0: -1}), INVALID),
-    ("CommitCursor", commit({0: 10**6}), INVALID),
-    ("CommitCursor", commit({99: 0}), INVALID),
-    ("CommitCursor", commit(feed_id="other"), "FEED_MISMATCH"),
     ("SaveSnapshot", cluster_service_pb2.SaveSnapshotRequest(offset=1), INVALID),
     (
         "SaveSnapshot",
         cluster_service_pb2.SaveSnapshotRequest(snapshot_id="unknown"),
         "SNAPSHOT_NOT_FOUND",
     ),
-    ("ReadChanges", feed_service_pb2.ReadChangesRequest(partition=99), INVALID),
-    ("ReadChanges", feed_service_pb2.ReadChangesRequest(from_seq=-1), INVALID),
-    ("ReadChanges", feed_service_pb2.ReadChangesRequest(from_seq=5, to_seq=2), INVALID),
-    ("ReadChanges", feed_service_pb2.ReadChangesRequest(chunk_bytes_max=1), INVALID),
-    ("ReadChanges", feed_service_pb2.ReadChangesRequest(encoding=9), INVALID),
-    ("ReadChanges", feed_service_pb2.ReadChangesRequest(tubes=["a b"]), INVALID),
-    ("ReadChanges", feed_service_pb2.ReadChangesRequest(kinds=[0]), INVALID),
-    ("ReadChanges", feed_service_pb2.ReadChangesRequest(kinds=[1, 99]), INVALID),
-    ("ReadChanges", feed_service_pb2.ReadChangesRequest(feed_id="other"), "FEED_MISMATCH"),
-    ("ReadChanges", feed_service_pb2.ReadChangesRequest(from_seq=10**6), "NODE_BEHIND"),
     ("UpdateTube", tube_service_pb2.UpdateTubeRequest(name="emails"), INVALID),
     ("UpdateTube", tube_service_pb2.UpdateTubeRequest(name="nowhere", **PAUSE), TUBE_NOT_FOUND),
     ("UpdateTube", tube_service_pb2.UpdateTubeRequest(name="a b", **PAUSE), INVALID),
@@ -454,7 +426,8 @@ def test_every_method_of_the_contract_exists():
 
 
 def test_invalid_input_is_tested_on_every_method_that_has_any():
-    cannot_be_wrong = {"GetServerInfo", "GetClusterState", "DescribeFeed", "Subscribe"}
+    cannot_be_wrong = {"GetServerInfo", "GetClusterState", "GetCaller"}
+    cannot_be_wrong |= {"DescribeFeed", "Subscribe"}
     assert {method for method, _, _ in CASES} == IMPLEMENTED - cannot_be_wrong
 
 

@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from taskraft.v1 import (
+    bulk_sweep_pb2,
     cluster_service_pb2,
     feed_service_pb2,
     group_service_pb2,
@@ -59,6 +60,8 @@ ON_TASKS = {
     "ReleaseAll": tube_service_pb2.ReleaseAllRequest(name="emails"),
 }
 CALLS = ON_TASKS | {
+    "StartBulkSweep": bulk_sweep_pb2.StartBulkSweepRequest(tube="emails", action="KICK"),
+    "StopBulkSweep": bulk_sweep_pb2.StopBulkSweepRequest(number=1),
     "CreateTube": tube_service_pb2.CreateTubeRequest(
         tube={"name": "new", "kind": Tube.FIFO}, if_not_exists=True
     ),
@@ -128,7 +131,7 @@ async def create_tubes(node, durability):
 
 
 def test_each_method_with_a_request_id_has_a_client_id_and_an_example():
-    assert len(HAVE_A_KEY) == 35
+    assert len(HAVE_A_KEY) == 37
     assert not [name for name, one in HAVE_A_KEY.items() if "client_id" not in one.fields_by_name]
     assert set(HAVE_A_KEY) - set(CALLS) == BY_FORWARDING_ONLY | OF_MEMBERS
 

@@ -47,6 +47,26 @@ class Jumping:
             node.server.components.scheduler._set_timer()
 
 
+async def test_the_next_times_of_a_schedule_are_computed(tmp_path):
+    async with running(config_in(tmp_path)) as node:
+        await create(node, "mail")
+        wanted = schedule(name="s", cron="0 12 29 2 *", paused=True)
+        request = schedule_service_pb2.CreateScheduleRequest(request_id="a", schedule=wanted)
+        await stub(node).CreateSchedule(request)
+
+        async def times(count, after_ms=0):
+            request = schedule_service_pb2.GetScheduleRequest(
+                name="s", times_max=count, after_ms=after_ms
+            )
+            return list((await stub(node).GetSchedule(request)).times_ms)
+
+        noon_2024, noon_2028 = 1_709_208_000_000, 1_835_438_400_000
+        assert await times(0) == []
+        assert await times(1, noon_2024 - 1) == [noon_2024]
+        assert await times(2, noon_2024) == [noon_2028, 1_961_668_800_000]
+        assert len(await times(100, noon_2024)) == 2, "later times than 10 years are left out"
+
+
 @pytest.fixture
 def clock(monkeypatch):
     return Jumping(monkeypatch)

@@ -7,7 +7,7 @@ import pytest
 
 from taskraft.v1 import session_service_pb2, tube_service_pb2
 from taskraft_service.api.rpc.paging import page_of
-from tests.service.conftest import create, reason_of
+from tests.service.conftest import create, put, reason_of, take
 
 
 async def opened(node, name):
@@ -64,3 +64,41 @@ async def test_a_page_token_of_another_list_is_refused(node):
         assert reason_of(caught.value) == "INVALID_FIELD"
     request = tube_service_pb2.ListTubesRequest(page_size=1, page_token=tubes.next_page_token)
     assert [tube.name for tube in (await node.tubes.ListTubes(request)).tubes] == ["b"]
+
+
+async def leases(node, session_id, **fields):
+    request = session_service_pb2.ListLeasesRequest(session_id=session_id, **fields)
+    return await node.sessions.ListLeases(request)
+
+
+async def test_the_leases_of_a_session_are_listed_across_tubes(node):
+    session_id = await opened(node, "worker")
+    for name in ("fax", "mail"):
+        await create(node, name)
+        await put(node, b"1", b"2", tube=name)
+    for name in ("mail", "fax", "mail"):
+        await take(node, name, 1, session_id=session_id)
+    await take(node, "fax", 1, session_id=await opened(node, "other"))
+    answer = await leases(node, session_id[:8])
+    assert (answer.session.name, answer.session.session_id) == ("worker", session_id[:8])
+    held = [(task.tube, task.id) for task in answer.tasks]
+    assert held == [("mail", 1), ("fax", 1), ("mail", 2)]
+    assert all(task.token and not task.spec.payload for task in answer.tasks)
+    first = await leases(node, session_id, page_size=2)
+    rest = await leases(node, session_id, page_size=2, page_token=first.next_page_token)
+    assert [(task.tube, task.id) for task in (*first.tasks, *rest.tasks)] == held
+    assert not rest.next_page_token
+
+
+async def test_leases_in_temporary_tubes_come_last(node):
+    session_id = await opened(node, "worker")
+    await create(node, "mail")
+    options = tube_service_pb2.TubeOptions(durability=tube_service_pb2.TubeOptions.TEMPORARY)
+    scratch = tube_service_pb2.Tube(
+        name="scratch", kind=tube_service_pb2.Tube.FIFO, options=options
+    )
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=scratch))
+    for name in ("scratch", "mail"):
+        await put(node, b"1", tube=name)
+        await take(node, name, 1, session_id=session_id)
+    assert [task.tube for task in (await leases(node, session_id)).tasks] == ["mail", "scratch"]

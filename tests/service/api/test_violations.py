@@ -265,6 +265,17 @@ CASES = {
         session_service_pb2.ListSessionsRequest(consistency=task_pb2.Consistency(level=9)),
         {"consistency.level": "9 is unknown"},
     ),
+    "a list of leases": (
+        "ListLeases",
+        session_service_pb2.ListLeasesRequest(
+            session_id="x", page_size=-1, consistency=task_pb2.Consistency(level=9)
+        ),
+        {
+            "session_id": "not a UUID",
+            "page_size": "-1 is not from 0 to 1000",
+            "consistency.level": "9 is unknown",
+        },
+    ),
     "a page of a list, by names": (
         "GetStatistics",
         tube_service_pb2.GetStatisticsRequest(

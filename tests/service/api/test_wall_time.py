@@ -1,5 +1,6 @@
 """Every instant that a caller gives or sees is in wall time; durations and deadlines stay exact."""
 
+import asyncio
 import importlib
 import pkgutil
 import time
@@ -8,6 +9,7 @@ import pytest
 
 import taskraft.v1
 from taskraft.v1 import (
+    bulk_sweep_pb2,
     cluster_service_pb2,
     feed_service_pb2,
     group_service_pb2,
@@ -23,6 +25,7 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.sessions import SET_WALL_OFFSET
 from taskraft_service.entries.encoded_command import encode_leader_command
 from tests.service.conftest import create, put
+from tests.turns import turns_until
 
 DAY_MS = 86_400_000
 AHEAD_MS = 1_000 * DAY_MS
@@ -30,6 +33,7 @@ AHEAD_MS = 1_000 * DAY_MS
 NEAR_MS = 2 * DAY_MS
 """Maximum distance between an instant of the test and the current time."""
 INSTANTS = {
+    "after_ms",
     "at_ms",
     "committed_ms",
     "created_ms",
@@ -44,7 +48,10 @@ INSTANTS = {
     "oldest_ready_ms",
     "retain_until_ms",
     "since_ms",
+    "started_ms",
     "taken_at_ms",
+    "times_ms",
+    "until_ms",
     "visible_at_ms",
 }
 DURATIONS = {
@@ -58,25 +65,33 @@ DURATIONS = {
     "idle_ttl_ms",
     "increment_ms",
     "jitter_ms",
+    "keep_ms",
+    "oldest_ready_age_ms",
     "outcome_wait_ms",
     "retain_ms",
     "retry_ms",
     "room_wait_ms",
+    "run_p50_ms",
+    "run_p95_ms",
     "session_ttr_ms",
     "silence_ms_max",
     "staleness_ms_max",
+    "step_ms",
     "ttl_ms",
     "ttr_ms",
     "unique_ms",
     "upgrade_hold_ms",
     "wait_ms",
+    "wait_p50_ms",
+    "wait_p95_ms",
     "wall_deviation_ms",
     "wall_offset_ms",
 }
 OF_EVENTS = {"at_ms", "high_ms"}
 """Instants of events, in the wall time of the event. A later correction does not change them."""
-NEVER_SET = {"last_ms"}
-"""Instants that no response of this test has: the schedule has put nothing yet."""
+NEVER_SET = {"after_ms", "last_ms"}
+"""Instants that no response of this test has: requests have the first one, and the schedule has put
+nothing yet."""
 
 
 def fields_of_the_contract():
@@ -104,7 +119,8 @@ def instants_in(message):
                 if hasattr(each, "ListFields"):
                     yield from instants_in(each)
         elif field.name in INSTANTS:
-            yield field.name, value
+            for each in value if field.is_repeated else [value]:
+                yield field.name, each
 
 
 async def set_wall_offset(node, wall_offset_ms):
@@ -163,8 +179,17 @@ async def answers(node):
     ids = [opened.session.session_id]
     yield await node.sessions.KeepSessions(session_service_pb2.KeepSessionsRequest(session_ids=ids))
     yield await node.sessions.ListSessions(session_service_pb2.ListSessionsRequest())
+    sweep = bulk_sweep_pb2.StartBulkSweepRequest(tube="emails", action="KICK", filter="id > 999")
+    yield await node.tasks.StartBulkSweep(sweep)
+    yield await node.tasks.ListBulkSweeps(bulk_sweep_pb2.ListBulkSweepsRequest())
     async for each in group_and_schedule_answers(node):
         yield each
+    waiting = asyncio.ensure_future(
+        node.tasks.TakeTasks(take_request(types=["none"], wait_ms=DAY_MS))
+    )
+    await turns_until(lambda: len(node.server.components.waiters) == 1)
+    yield await node.tubes.ListConsumers(tube_service_pb2.ListConsumersRequest(tube="emails"))
+    waiting.cancel()
     async for each in feed_answers(node):
         yield each
     async for each in stream_answers(node):
@@ -185,6 +210,8 @@ async def group_and_schedule_answers(node):
     schedule = schedule_service_pb2.Schedule(name="s", cron="0 * * * *", tube="emails")
     create_schedule = schedule_service_pb2.CreateScheduleRequest(schedule=schedule)
     yield await schedules.CreateSchedule(create_schedule)
+    get_schedule = schedule_service_pb2.GetScheduleRequest(name="s", times_max=2)
+    yield await schedules.GetSchedule(get_schedule)
     yield await schedules.ListSchedules(schedule_service_pb2.ListSchedulesRequest())
 
 

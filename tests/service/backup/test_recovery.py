@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from taskraft.cli import main
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
 from taskraft_replication.errors import MemberRemoved
+from taskraft_service.backup import cli as backup_cli
 from taskraft_service.process.node_server import NodeServer
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import ack, config_in, create, put, running, take
@@ -83,11 +84,14 @@ async def test_entries_beyond_the_commit_index_are_kept(tmp_path):
         assert task.spec.payload == b"stored on one node only"
 
 
-async def test_a_recovery_must_be_confirmed(tmp_path):
+async def test_a_recovery_must_be_confirmed(tmp_path, monkeypatch):
     config = config_in(tmp_path)
     async with running(config):
         pass
     assert (await recover(config, "cluster", "recover")).exit_code == 2
+    piped = await recover(config, *YES[:-1], input="y\n")
+    assert (piped.exit_code, "give --yes to confirm" in piped.output) == (2, True)
+    monkeypatch.setattr(backup_cli, "must_ask", lambda *, yes: not yes)  # as on a terminal
     result = await recover(config, *YES[:-1], input="n\n")
     assert result.exit_code == 1
     assert "lost for good" in result.output

@@ -36,6 +36,14 @@ def test_a_file_is_read_as_it_was_written():
     assert content_of(whole()) == (INFO, CONTENT)
 
 
+def test_each_piece_is_reported_with_the_size_of_the_content():
+    reports = []
+    reader = SnapshotFileReader(io.BytesIO(whole()), lambda *sizes: reports.append(sizes))
+    assert sum(map(len, reader.content())) == len(CONTENT)
+    assert sum(piece for piece, _ in reports) == len(CONTENT)
+    assert {total for _, total in reports} == {len(CONTENT)}
+
+
 def test_every_truncation_is_found():
     raw = whole()
     for size in range(len(raw)):

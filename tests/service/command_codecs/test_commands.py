@@ -3,6 +3,7 @@
 import pytest
 
 from taskraft.v1 import (
+    bulk_sweep_pb2,
     cluster_service_pb2,
     feed_service_pb2,
     session_service_pb2,
@@ -12,7 +13,13 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs import put as put_codec
+from taskraft_service.command_codecs.audit import RECORD_ACT
 from taskraft_service.command_codecs.batch import BATCH
+from taskraft_service.command_codecs.bulk_sweeps import (
+    RUN_BULK_SWEEP,
+    START_BULK_SWEEP,
+    STOP_BULK_SWEEP,
+)
 from taskraft_service.command_codecs.commit_cursor import COMMIT_CURSOR
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.registry import DECODERS
@@ -49,20 +56,28 @@ from taskraft_service.command_codecs.tubes import (
     UPDATE_TUBE,
 )
 from taskraft_service.languages.filter_text import read_filter
+from taskraft_service.queue.entities.bulk_sweep import BulkAction, BulkRequest
+from taskraft_service.queue.entities.managed_act import ManagedAct
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import TaskProgress
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind, TubeOptions
 from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
+from taskraft_service.queue.operations.audit import RecordAct
 from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.bulk_sweeps import (
+    RunBulkSweep,
+    StartBulkSweep,
+    StopBulkSweep,
+)
 from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.feed import CommitCursor
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.leadership import SetClusterVersion, SetWallOffset
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
-from taskraft_service.queue.operations.selection import ByFilter, ByKeys
+from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.operations.sessions import CloseSession, KeepSessions, OpenSession
 from taskraft_service.queue.operations.settings import Configure
 from taskraft_service.queue.operations.settlements import (
@@ -405,6 +420,38 @@ CASES = {
         SET_WALL_OFFSET,
         log_pb2.SetWallOffset(wall_offset_ms=-5),
         SetWallOffset(-5),
+    ),
+    "a bulk sweep": (
+        START_BULK_SWEEP,
+        log_pb2.StartBulkSweep(
+            request={"tube": "t", "filter": "id > 1", "ids": [3], "action": 5, "move_to": "u",
+                     "bury_reason": "b", "rate_per_second": 9, "request_id": "r"},
+            principal="root",
+        ),
+        StartBulkSweep(
+            BulkRequest("t", "id > 1", (3,), BulkAction.MOVE, "u", "b", 9, "root"), "r", HASH
+        ),
+    ),
+    "a step of a bulk sweep": (
+        RUN_BULK_SWEEP,
+        log_pb2.RunBulkSweep(number=7, step=2, kick={"tube": "t", "selector": {"ids": [1]}}),
+        RunBulkSweep(7, 2, Kick("t", 1, ByIds([1]), 0)),
+    ),
+    "the end of a bulk sweep": (
+        RUN_BULK_SWEEP,
+        log_pb2.RunBulkSweep(number=7, step=2, problem="no"),
+        RunBulkSweep(7, 2, None, "no"),
+    ),
+    "a stop of a bulk sweep": (
+        STOP_BULK_SWEEP,
+        bulk_sweep_pb2.StopBulkSweepRequest(number=7, request_id="r"),
+        StopBulkSweep(7, "r", HASH),
+    ),
+    "an act": (
+        RECORD_ACT,
+        log_pb2.RecordAct(act={"principal": "root", "peer": "p", "call": "AddMember",
+                               "names": ["*"], "detail": "d"}),
+        RecordAct(ManagedAct("root", "p", "AddMember", ("*",), "d")),
     ),
     "a plan": (SET_CLUSTER_VERSION, log_pb2.SetClusterVersion(planned=2), SetClusterVersion(0, 2)),
 }  # fmt: skip

@@ -274,7 +274,7 @@ async def test_a_single_voter_logs_once_that_no_member_checks_its_clock(bench):
     with capture_logs() as logs:
         await bench.keeper.start_clock()
         await bench.keeper.start_clock()
-    assert [(each["log_level"], each["event"]) for each in logs] == [("warning", module.ALONE)]
+    assert [(each["log_level"], each["event"]) for each in logs] == [("info", module.ALONE)]
 
 
 async def test_a_group_without_agreement_logs_it(bench):

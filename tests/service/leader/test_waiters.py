@@ -24,8 +24,9 @@ class Board:
 
 
 class Consumer:
-    def __init__(self, *sources, wanted_tasks=1, one_shot=True, is_selective=False):
+    def __init__(self, *sources, wanted_tasks=1, one_shot=True, is_selective=False, yielding=()):
         self.sources = sources
+        self.yielding = yielding
         self.one_shot = one_shot
         self.is_selective = is_selective
         self.credit = wanted_tasks
@@ -36,6 +37,9 @@ class Consumer:
 
     def allows(self, tube):
         return True
+
+    def yields(self, tube):
+        return tube in self.yielding
 
     def take(self, tubes, tasks_max):
         self.claimed += tasks_max
@@ -71,6 +75,38 @@ def test_ready_tasks_go_to_the_consumers_that_came_first():
         waiters.add(consumer)
     assert taken(waiters.claims()) == [(first, "a", 1), (second, "a", 1)]
     assert waiters.claims() == []
+
+
+def test_a_yielding_consumer_gets_what_the_other_consumers_of_a_tube_leave():
+    waiters = Waiters(Board(a=0, b=0))
+    general = Consumer("*", wanted_tasks=10, one_shot=False, yielding=("a", "b"))
+    own = Consumer("a", wanted_tasks=2, one_shot=False)
+    for consumer in (general, own):
+        waiters.add(consumer)
+    assert waiters.waiting_on("a") == [own, general]
+    waiters.expect_ready("a", 3)
+    assert taken(waiters.claims()) == [(own, "a", 2), (general, "a", 1)]
+
+
+def test_a_yielding_consumer_of_several_tubes_takes_only_from_tubes_without_other_consumers():
+    board = Board(a=0, b=0)
+    waiters = Waiters(board)
+    general = Consumer("*", wanted_tasks=10, one_shot=False, yielding=("a", "b"))
+    own = Consumer("b", wanted_tasks=1)
+    for consumer in (general, own):
+        waiters.add(consumer)
+    board.tasks.update(a=1, b=1)
+    waiters.expect_ready("a", 0)
+    assert taken(waiters.claims()) == [(general, "a", 1), (own, "b", 1)]
+
+
+def test_a_yielding_consumer_does_not_wait_for_a_consumer_that_found_no_suitable_task():
+    waiters = Waiters(Board(a=1))
+    general, choosy = Consumer("*", yielding=("a",)), Consumer("a", is_selective=True)
+    for consumer in (general, choosy):
+        waiters.add(consumer)
+    first, second = waiters.claims()
+    assert [first.consumer, second.consumer] == [choosy, general]
 
 
 def test_an_entry_that_puts_tasks_feeds_consumers_at_once():

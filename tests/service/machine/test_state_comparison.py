@@ -1,4 +1,4 @@
-"""Members compare digests of their states; a minority that differs stops, and nobody else."""
+"""Members compare digests of their states; only a minority that differs stops."""
 
 import pytest
 

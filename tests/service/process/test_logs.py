@@ -4,13 +4,20 @@ import io
 import json
 import logging
 import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import structlog
 
 from taskraft_service.access.audit import AUDIT_LOGGER
 from taskraft_service.config.addresses import ConfigInvalid
-from taskraft_service.process.logs import one_line, set_up_logs
+from taskraft_service.process.logs import one_line, set_up_logs, switch_debug
+from tests.turns import blocked_until
+from tools.local_cluster import LocalCluster
 
 NASTY = 'a"}\n{"event": "managed", "principal": "root"}\r\x1b[2J\u2028\u202e\x85\ud800\x00'
 
@@ -48,6 +55,61 @@ def everywhere():
     except ValueError:
         log.exception(NASTY, principal=NASTY)
         logging.getLogger("foreign").exception(NASTY)
+
+
+def test_the_level_switches_to_debug_and_back(stream):
+    set_up_logs("json", "warning", "n1", stream)
+    for _ in range(2):
+        logging.getLogger("taskraft_service").debug("detail")
+        switch_debug("warning")
+    logging.getLogger("taskraft_service").info("detail")
+    records = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(one["event"], one.get("to")) for one in records] == [
+        ("the log level changed", "debug"),
+        ("detail", None),
+        ("the log level changed", "warning"),
+    ]
+
+
+def test_sigusr1_switches_the_level_of_a_running_node(tmp_path):
+    with LocalCluster(1, tmp_path / "c1", {"TASKRAFT_LOG_LEVEL": "warning"}) as cluster:
+        (node,) = cluster.nodes
+        os.kill(node.pid, signal.SIGUSR1)
+        blocked_until(lambda: '"to": "debug"' in node.log.read_text())
+        assert node.stop() == 0
+    assert '"event": "stopped"' in node.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("-m", "taskraft_service.process"),
+        ("-c", "from taskraft.cli import main; main()", "serve"),
+    ],
+)
+def test_sigusr1_during_the_start_takes_effect_later(tmp_path, command):
+    environment = {
+        **os.environ,
+        "TASKRAFT_DATA_DIR": str(tmp_path / "data"),
+        "TASKRAFT_LOG_LEVEL": "warning",
+        **{f"TASKRAFT_{port}": "127.0.0.1:0" for port in ("LISTEN", "PEER_LISTEN", "HTTP_LISTEN")},
+    }
+    with subprocess.Popen(
+        [sys.executable, *command], env=environment, stderr=subprocess.PIPE, text=True
+    ) as node:
+        blocked_until(lambda: node.poll() is not None or handles_sigusr1(node.pid))
+        node.send_signal(signal.SIGUSR1)
+        assert any('"to": "debug"' in line for line in node.stderr)
+        node.terminate()
+        node.stderr.read()
+    assert node.returncode == 0
+
+
+def handles_sigusr1(pid):
+    """Return whether a process blocks or catches the signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    masks = re.findall(r"^Sig(?:Blk|Cgt):\s+(\w+)$", status, re.MULTILINE)
+    return any(int(mask, 16) >> (signal.SIGUSR1 - 1) & 1 for mask in masks)
 
 
 def test_json_records_have_one_line_each_for_any_text(stream):

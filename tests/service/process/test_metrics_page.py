@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from taskraft_service.process.metrics.page import PAGE_SECONDS, PIECE_SAMPLES, MetricsPage
 from taskraft_service.process.metrics.tubes import SLICE_TUBES, TUBES_MAX, TubeCollector
@@ -155,6 +156,27 @@ async def test_a_page_computed_in_steps_equals_the_page_computed_at_once():
     whole = generate_latest(registry).decode()
     page = (await MetricsPage(registry, (), Clock().seconds).read()).decode()
     assert samples_of(page) == samples_of(whole)
+
+
+class Family(Collector):
+    def __init__(self, family):
+        self.family = family
+
+    def collect(self):
+        return [self.family]
+
+
+async def test_a_large_histogram_is_computed_in_steps():
+    family = HistogramMetricFamily("times", "times", labels=("tube",))
+    for tube in range(PIECE_SAMPLES):
+        family.add_metric((str(tube),), [("1", tube), ("+Inf", tube + 1)], tube)
+    registry = CollectorRegistry()
+    registry.register(Family(family))
+    page = MetricsPage(registry, (), Clock().seconds)
+    assert len(list(page._steps())) == len(family.samples) // PIECE_SAMPLES
+    assert samples_of((await page.read()).decode()) == samples_of(
+        generate_latest(registry).decode()
+    )
 
 
 def samples_of(text):

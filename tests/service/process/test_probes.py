@@ -110,6 +110,12 @@ async def test_a_stopping_node_is_alive_and_not_ready(node):
     node.server.components.endpoint.draining = False
 
 
+def sample(node):
+    """Take a sample of the tubes; a running node takes one every 10 s."""
+    for _ in node.server.components.sampler.sample():
+        pass
+
+
 async def scraped(node):
     """Return the metrics page, and the values by name and labels."""
     _, text = await get(node, "/metrics")
@@ -122,10 +128,18 @@ async def scraped(node):
 
 async def test_the_metrics_count_calls_and_tasks(node):
     await create(node)
+    sample(node)
     await put(node, b"x", b"y")
     await ack(node, (await take(node, tasks_max=1)).tasks)
+    sample(node)
     text, found = await scraped(node)
     assert found["taskraft_is_leader", "0"] == 1
+    assert found["taskraft_call_seconds_count", "PutTasks"] == 1
+    assert found["taskraft_call_seconds_bucket", "+Inf", "TakeTasks"] == 1
+    assert found["taskraft_task_wait_seconds_count", "emails"] == 1
+    assert found["taskraft_task_run_seconds_count", "emails"] == 1
+    assert found["taskraft_task_attempts_bucket", "1", "emails"] == 1
+    assert found["taskraft_task_attempts_count", "other"] == 0
     assert found["taskraft_tasks", "emails", "ready"] == 1
     assert found["taskraft_operations_total", "ack", "emails"] == 1
     assert found["taskraft_calls_total", "OK", "PutTasks"] == 1

@@ -188,6 +188,8 @@ class Player:
             f" attempt {event.attempt}"
             + word(event.session, "by")
             + word(event.reason, "because")
+            + word(event.message, "message")
+            + word(event.target, "other")
             + (f", {TaskOutcome(event.outcome).name}" if event.outcome else "")
             for event in fresh
         ] or ["none"]
@@ -446,13 +448,14 @@ def answer_to(result):  # noqa: C901 - one line per kind of answer
             return ["put " + " ".join(str(task_id) for task_id in ids) + there, *items]
         case TakeResult(tasks):
             return [leased(view) for view in tasks] or ["nothing"]
-        case SettleResult(_, touched):
+        case SettleResult(_, touched, given_up):
             ends = [
                 f"  touched {lease.token}"
                 + (f" until {instant(lease.lease_until_ms)}" if lease.lease_until_ms else "")
                 + (" asked to stop" if lease.cancel_requested else "")
                 for lease in touched
             ]
+            ends += [f"  given up {lease.token} {lease.outcome.name.lower()}" for lease in given_up]
             return ["settled", *items, *ends]
         case CountResult() | CancelResult():
             return [selection.answer_to(result), *items]

@@ -18,6 +18,7 @@ from taskraft_service.queue.operations.groups import CancelGroup, StartGroup
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick, ReleaseAll
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.registry import ManagedCommand
 from taskraft_service.queue.operations.schedules import DeleteSchedule, RunSchedule, UpdateSchedule
 from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.operations.sessions import AttachSession, CloseSession, KeepSessions
@@ -81,6 +82,8 @@ class Targeting:
                 return replace(command, tubes=[chosen], task_id=(ids or [1])[0])
             case ExecuteBatch(operations):
                 return self.batch(command, operations)
+            case ManagedCommand(managed):
+                return replace(command, command=self.command(managed))
             case StartGroup() | CancelGroup():
                 return self.group(command)
             case UpdateSchedule() | DeleteSchedule():

@@ -13,7 +13,9 @@ from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import OpenSession
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube
+from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.transitions.updating import TaskUpdate
 from tests.service.queue.memory_store import MemoryStore
 
 
@@ -107,3 +109,12 @@ def test_removed_tasks_leave_no_keys():
     assert node.queue.next_deadline_ms() is None
     assert not any(key[:1] in b"rbldky" for key in node.store.pairs)
     assert len(node.store.pairs) < before
+
+
+def test_a_new_time_to_live_of_a_task_whose_delay_is_over_is_not_negative():
+    node = Node(deadlines_per_entry_max=1)
+    node.put(3, delay_ms=10)
+    node.do(500, UpdateTasks("mail", ByIds((3,)), TaskUpdate(ttl_ms=20)))
+    (task,) = node.queue.get_tasks("mail", [3])
+    assert (task.state, task.ttl_ms, task.expire_at_ms) == (State.DELAYED, 20, 520)
+    node.store.write(node.queue.collect_writes())  # a negative duration has no record

@@ -6,10 +6,18 @@ from typing import get_args
 
 import pytest
 
+from taskraft_service.queue.entities.bulk_sweep import BulkAction, BulkRequest
+from taskraft_service.queue.entities.managed_act import ManagedAct
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
+from taskraft_service.queue.operations.audit import RecordAct
 from taskraft_service.queue.operations.batch import ExecuteBatch
+from taskraft_service.queue.operations.bulk_sweeps import (
+    RunBulkSweep,
+    StartBulkSweep,
+    StopBulkSweep,
+)
 from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
 from taskraft_service.queue.operations.groups import (
     CancelGroup,
@@ -59,6 +67,10 @@ LEAVING = (
     DeleteSchedule("daily"),
     TrimFeed({0: 0}),
     NoteCalls([NotedCalls("tube", 1, 1, 1)]),
+    StartBulkSweep(BulkRequest("tube", "", (99,), BulkAction.KICK, "", "", 1, "")),
+    RunBulkSweep(1, 0, None),
+    StopBulkSweep(1),
+    RecordAct(ManagedAct("root", "", "AddMember", ("*",), "")),
     SetWallOffset(-1),
     SetClusterVersion(1, 2),
     CommitCursor("reader", "", {0: 0}, 1_000),

@@ -110,7 +110,7 @@ def plain(result):
     if isinstance(result, TakeResult):
         return TakeResult(list(result.tasks))
     if isinstance(result, SettleResult):
-        return SettleResult(list(result.refused), list(result.touched))
+        return SettleResult(list(result.refused), list(result.touched), list(result.given_up))
     return result
 
 

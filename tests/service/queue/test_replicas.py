@@ -21,11 +21,11 @@ from taskraft_service.queue.entities.tube_options import OnAck, TtlScope, TubeKi
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.command_definition import Idempotent
-from taskraft_service.queue.operations.feed import CommitCursor, TrimFeed
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
+from taskraft_service.queue.operations.registry import ManagedCommand
 from taskraft_service.queue.operations.schedules import (
     CreateSchedule,
     DeleteSchedule,
@@ -54,6 +54,7 @@ from tests.service.queue.random_commands import (
     UPDATES,
     any_command,
 )
+from tests.service.queue.random_management import management_command
 from tests.service.queue.scenario_policies import replaced
 from tests.service.queue.test_queue_properties import LIMITS
 
@@ -161,14 +162,7 @@ OTHERS = st.one_of(
     ),
     st.builds(StartGroup, GROUPS),
     st.builds(CancelGroup, GROUPS, st.booleans()),
-    st.builds(
-        CommitCursor,
-        st.sampled_from(("a", "b")),
-        st.just("feed"),
-        st.none() | st.dictionaries(st.integers(0, 3), st.integers(0, 9), max_size=3),
-        st.sampled_from((5, 100)),
-    ),
-    st.builds(TrimFeed, st.dictionaries(st.integers(0, 2), st.integers(0, 9), max_size=2)),
+    management_command(),
 )
 OPENING = (
     Startup(1, 0, "feed", 3),
@@ -198,6 +192,13 @@ OPENING = (
 def any_of_all(draw):
     """Draw a command, sometimes one that repeats or contradicts an earlier request_id."""
     command = draw(st.one_of(any_command(), any_command(), OTHERS))
+    if isinstance(command, ManagedCommand):
+        return replace(command, command=repeating(draw, command.command))
+    return repeating(draw, command)
+
+
+def repeating(draw, command):
+    """Return a command, sometimes with an earlier request_id."""
     scoped = request_scope("", "client") + "one"
     request_id = draw(st.sampled_from(("", "", "", "one", "two", scoped)))
     if not request_id or isinstance(command, Idempotent):

@@ -94,7 +94,7 @@ class MembershipChanges:
         self._leadership = leadership
         self._changing = asyncio.Lock()
         self.replacement_problem = ""
-        """Why the replacement that was last tried has not been completed; empty: no problem."""
+        """Reason for which the last attempt to complete a replacement failed; empty: no problem."""
 
     async def add(self, request: pb.AddMemberRequest, principal: str) -> MemberId:
         """Add a member as a learner, or complete a member that was added before its node joined."""
@@ -252,7 +252,7 @@ def _key(
 
 
 def _allowed(decided: Allowed | ReplacementRefusal, name: str) -> Allowed:
-    """Return the decision about a replacement.
+    """Return the change of a replacement, unless the replacement was refused.
 
     Raises:
         CallRefused: the replacement was refused.
@@ -266,7 +266,7 @@ def _allowed(decided: Allowed | ReplacementRefusal, name: str) -> Allowed:
 
 
 def _named(roster: Roster, name: str) -> MemberInfo | None:
-    """Return the member of a name; the new one, if a member is being replaced."""
+    """Return the member with a name, or None; during a replacement, return the new member."""
     return next((info for info in reversed(roster.members) if info.name == name), None)
 
 
@@ -325,7 +325,7 @@ def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
     """
     violations = Violations()
     if not _NAME.fullmatch(request.name):
-        violations.add("name", f"not 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 _ . -")
+        violations.add("name", f"must be 1 to {NAME_BYTES_MAX} characters of A-Z a-z 0-9 _ . -")
     for path, address in (
         ("peer_address", request.peer_address),
         ("address", request.address),

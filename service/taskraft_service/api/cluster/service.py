@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from importlib.resources import files
+from typing import Any, Final
 
+import taskraft.v1
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import MemberId
@@ -18,7 +19,9 @@ from taskraft_replication.membership.roster import find
 from taskraft_replication.node.status import NodeStatus
 from taskraft_service import limits
 from taskraft_service.api.cluster.membership import MembershipChanges, RaftMember, check_request_id
+from taskraft_service.api.cluster.settings import SettingsHandler
 from taskraft_service.api.rpc.methods import (
+    AnyUnaryMethod,
     ExecutionSite,
     ServerStreamHandler,
     ServiceMethods,
@@ -36,25 +39,8 @@ from taskraft_service.leader.version_keeper import UpgradeBlocked, VersionKeeper
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ClusterService"]
 FEATURES: Final = ("feed.columns", "forwarding", "health.leader")
-SERVICE_CONFIG: Final = json.dumps(
-    {
-        "loadBalancingConfig": [{"round_robin": {}}],
-        "healthCheckConfig": {"serviceName": "taskraft.leader"},
-        "methodConfig": [
-            {
-                "name": [{"service": "taskraft.v1.TaskService"}],
-                "waitForReady": True,
-                "retryPolicy": {
-                    "maxAttempts": 5,
-                    "initialBackoff": "0.1s",
-                    "maxBackoff": "2s",
-                    "backoffMultiplier": 2,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
-                },
-            }
-        ],
-    }
-)
+SERVICE_CONFIG: Final = (files(taskraft.v1) / "service_config.json").read_text()
+"""gRPC service config of the contract, in JSON."""
 TRANSFER_WAIT_MS: Final = 2_000
 """Maximum wait of TransferLeadership for the new leader, in ms."""
 
@@ -72,7 +58,10 @@ def server_version() -> str:
 class ClusterHandlers:
     """The handlers of ClusterService that are in separate modules."""
 
-    configure: UnaryMethod[pb.ConfigureRequest]
+    settings: SettingsHandler
+    audit: Sequence[AnyUnaryMethod]
+    record_act: Callable[[UnaryCall[Any]], Awaitable[None]]
+    """Records a call of management that is no command of the log."""
     save_snapshot: ServerStreamHandler
 
 
@@ -143,7 +132,8 @@ class ClusterService:
                     ExecutionSite.LEADER,
                     self.transfer_leadership,
                 ),
-                self._handlers.configure,
+                self._handlers.settings.method(),
+                *self._handlers.audit,
                 UnaryMethod(
                     "UpgradeCluster",
                     pb.UpgradeClusterRequest,
@@ -202,6 +192,7 @@ class ClusterService:
             cluster_version=cluster.version,
             planned_cluster_version=cluster.planned,
             upgrade_blockers=self._version_keeper.decide().blockers if leads else (),
+            settings=self._handlers.settings.in_force(),
         )
 
     def _member(self, member: PeerAddress, status: NodeStatus) -> pb.Member:
@@ -236,6 +227,7 @@ class ClusterService:
         """Add a member as a learner, or complete a member that was added before its node joined."""
         added = call.request
         member = await self._membership.add(added, call.caller.name)
+        await self._handlers.record_act(call)
         call.index = self._raft.status().applied
         removed = pb.Member(
             id=member,
@@ -252,6 +244,7 @@ class ClusterService:
     ) -> pb.PromoteMemberResponse:
         """Make a learner a voter if its node has joined and caught up."""
         member = await self._membership.promote(call.request, call.caller.name)
+        await self._handlers.record_act(call)
         call.index = self._raft.status().applied
         removed = pb.Member(
             id=member, name=call.request.name, suffrage=pb.Member.VOTER, joined=True
@@ -263,6 +256,7 @@ class ClusterService:
     ) -> pb.RemoveMemberResponse:
         """Remove a member permanently."""
         await self._membership.remove(call.request, call.caller.name)
+        await self._handlers.record_act(call)
         call.index = self._raft.status().applied
         return pb.RemoveMemberResponse()
 
@@ -278,6 +272,8 @@ class ClusterService:
         target = self._target(call.request.name)
         if target == self._leadership.leader_id:
             return pb.TransferLeadershipResponse(leader=call.request.name)
+        # Record the transfer before it, because this node does not lead afterwards.
+        await self._handlers.record_act(call)
         try:
             await self._leadership.transfer(lambda: self._raft.transfer_leadership(target))
         except TransferFailed as error:
@@ -298,6 +294,7 @@ class ClusterService:
             raise CallRefused(
                 error_pb2.Error.VERSION_TOO_LOW, str(error), {"version": str(error.version)}
             ) from error
+        await self._handlers.record_act(call)
         call.index = self._raft.status().applied
         return pb.UpgradeClusterResponse(cluster_version=version)
 

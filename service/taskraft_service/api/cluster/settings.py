@@ -28,7 +28,7 @@ _INT32_MAX: Final = (1 << 31) - 1
 
 
 class SettingsHandler:
-    """The handler of Configure, a method of ClusterService.
+    """Tells the settings of the cluster, and handles Configure, a method of ClusterService.
 
     Args:
         executor: proposes the change.
@@ -47,8 +47,12 @@ class SettingsHandler:
         self._feed_partitions = feed_partitions
 
     def method(self) -> UnaryMethod[pb.ConfigureRequest]:
-        """Return the method Configure."""
+        """Return the method Configure with its handler."""
         return UnaryMethod("Configure", pb.ConfigureRequest, ExecutionSite.LEADER, self.configure)
+
+    def in_force(self) -> pb.ClusterSettings:
+        """Return the settings in force on this node."""
+        return _settings_message(self._in_force())
 
     async def configure(self, call: UnaryCall[pb.ConfigureRequest]) -> pb.ConfigureResponse:
         """Change all given settings atomically; return the settings in force."""

@@ -8,7 +8,7 @@ from typing import Final
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft.v1 import task_pb2
 from taskraft_service import limits
-from taskraft_service.queue.feed.chunk import ROW_BYTES, ChangeChunk, events_of
+from taskraft_service.queue.feed.chunk import ROW_BYTES, ChangeChunk, Event, events_of
 from taskraft_service.queue.feed.feed_partition import PartitionView
 
 MESSAGE_ROW_BYTES: Final = 128
@@ -30,7 +30,7 @@ def partition_message(view: PartitionView) -> pb.FeedPartition:
 
 
 def rows_max(request: pb.ReadChangesRequest) -> int:
-    """Return how many events fit into the requested size of a chunk if their texts are empty."""
+    """Return the number of events without texts that fit into the requested size of a chunk."""
     columns = request.encoding == pb.ReadChangesRequest.COLUMNS
     row_bytes = ROW_BYTES if columns else MESSAGE_ROW_BYTES
     return max(1, (request.chunk_bytes_max or limits.CHUNK_BYTES_DEFAULT) // row_bytes)
@@ -63,27 +63,35 @@ def _fill_columns(columns: pb.ChangeColumns, chunk: ChangeChunk) -> None:
 
 def _events(chunk: ChangeChunk) -> Iterator[pb.ChangeEvent]:
     for seq, event in zip(_seqs(chunk), events_of(chunk.columns), strict=True):
-        yield pb.ChangeEvent(
-            seq=seq,
-            revision=event.revision,
-            place=event.place,
-            at_ms=event.at_ms,
-            tube=event.tube,
-            task_id=event.task_id,
-            kind=pb.ChangeEvent.Kind.ValueType(event.kind),
-            from_state=task_pb2.Task.State.ValueType(event.from_state),
-            to_state=task_pb2.Task.State.ValueType(event.to_state),
-            attempt=event.attempt,
-            priority=event.priority,
-            created_ms=event.created_ms,
-            since_ms=event.since_ms,
-            subqueue=event.subqueue,
-            session=event.session,
-            reason=event.reason,
-            type=event.type,
-            payload_bytes=event.payload_bytes,
-            outcome=task_pb2.Task.Outcome.ValueType(event.outcome),
-        )
+        yield event_message(seq, event)
+
+
+def event_message(seq: int, event: Event) -> pb.ChangeEvent:
+    """Return an event with its sequence number as a message."""
+    return pb.ChangeEvent(
+        seq=seq,
+        revision=event.revision,
+        place=event.place,
+        at_ms=event.at_ms,
+        tube=event.tube,
+        task_id=event.task_id,
+        kind=pb.ChangeEvent.Kind.ValueType(event.kind),
+        from_state=task_pb2.Task.State.ValueType(event.from_state),
+        to_state=task_pb2.Task.State.ValueType(event.to_state),
+        attempt=event.attempt,
+        priority=event.priority,
+        created_ms=event.created_ms,
+        since_ms=event.since_ms,
+        subqueue=event.subqueue,
+        session=event.session,
+        reason=event.reason,
+        type=event.type,
+        payload_bytes=event.payload_bytes,
+        outcome=task_pb2.Task.Outcome.ValueType(event.outcome),
+        message=event.message,
+        fingerprint=event.fingerprint,
+        target=event.target,
+    )
 
 
 def _seqs(chunk: ChangeChunk) -> Sequence[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import feed_service_pb2 as pb
@@ -18,8 +18,11 @@ from taskraft_service import limits
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.feed.answers import chunk_message, partition_message, rows_max
+from taskraft_service.api.feed.event_content import ROWS_MAX, add_contents
 from taskraft_service.api.feed.positions import FeedPositionHandlers, check_cursor, consumer_message
+from taskraft_service.api.feed.task_events import TaskEventsHandler
 from taskraft_service.api.rpc.methods import (
+    AnyUnaryMethod,
     ExecutionSite,
     MessageStream,
     ServiceMethods,
@@ -38,7 +41,20 @@ from taskraft_service.queue.queue import Queue
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["FeedService"]
 NO_END: Final = 2**63 - 1
+_CONTENTS: Final = frozenset(pb.ReadChangesRequest.Content.values()) - {
+    pb.ReadChangesRequest.CONTENT_UNSPECIFIED
+}
 _KINDS: Final = frozenset(pb.ChangeEvent.Kind.values()) - {pb.ChangeEvent.KIND_UNSPECIFIED}
+
+
+class SnapshotHandlers(Protocol):
+    """The handlers of OpenTaskSnapshot and ReadTaskSnapshot."""
+
+    def method(self) -> AnyUnaryMethod:
+        """Return the method OpenTaskSnapshot."""
+
+    async def read(self, raw: bytes, stream: MessageStream, caller: Caller) -> None:
+        """Handle ReadTaskSnapshot."""
 
 
 class FeedService:
@@ -46,6 +62,8 @@ class FeedService:
 
     Args:
         positions: the handlers of positions and cursors.
+        task_events: the handler of the events of one task.
+        snapshots: the handlers of snapshots of all tasks.
         reader: reads the queue.
         apply_notifier: notifies when further entries are applied.
         nodes: returns the members of the cluster.
@@ -55,12 +73,16 @@ class FeedService:
     def __init__(
         self,
         positions: FeedPositionHandlers,
+        task_events: TaskEventsHandler,
+        snapshots: SnapshotHandlers,
         reader: QueueReader,
         apply_notifier: ApplyNotifier,
         nodes: Callable[[], Sequence[PeerAddress]],
         leader_name: Callable[[], str],
     ) -> None:
         self._positions = positions
+        self._task_events = task_events
+        self._snapshots = snapshots
         self._reader = reader
         self._apply_notifier = apply_notifier
         self._nodes = nodes
@@ -82,9 +104,14 @@ class FeedService:
                     "WatchFeed", pb.WatchFeedRequest, ExecutionSite.ANY_NODE, self.watch_feed
                 ),
                 *self._positions.methods(),
+                self._task_events.method(),
+                self._snapshots.method(),
             ),
             bidirectional={},
-            server_streaming={"ReadChanges": self.read_changes},
+            server_streaming={
+                "ReadChanges": self.read_changes,
+                "ReadTaskSnapshot": self._snapshots.read,
+            },
         )
 
     async def describe_feed(
@@ -194,6 +221,11 @@ class FeedService:
             violations.check_tube(f"tubes[{place}]", name)
         for place, kind in enumerate(request.kinds):
             violations.check_choice(f"kinds[{place}]", kind, _KINDS)
+        violations.check_count("contents", request.contents, limits.NAMES_MAX)
+        for place, part in enumerate(request.contents):
+            violations.check_choice(f"contents[{place}]", part, _CONTENTS)
+        if request.contents and request.encoding == pb.ReadChangesRequest.COLUMNS:
+            violations.add("contents", "not allowed with the encoding COLUMNS")
         queue = self._reader.applied
         violations.check_range("partition", request.partition, 0, len(queue.feed.views()) - 1)
         if 0 < request.to_seq < request.from_seq:
@@ -230,13 +262,17 @@ class FeedService:
         the requested size is cut to fewer events. A message has at least one event, because the
         reader could otherwise never pass a large event.
         """
-        rows = rows_max(request)
+        rows = min(rows_max(request), ROWS_MAX) if request.contents else rows_max(request)
         bytes_max = request.chunk_bytes_max or limits.CHUNK_BYTES_DEFAULT
         while True:
             chunk = self._next_chunk(request, at, stop, rows)
             if chunk is None:
                 return None
-            message = chunk_message(request, chunk).SerializeToString()
+            answer = chunk_message(request, chunk)
+            if request.contents:
+                add_contents(answer, self._reader.applied, request.contents, bytes_max)
+                return answer.SerializeToString(), answer.next_seq
+            message = answer.SerializeToString()
             covered = chunk.next_seq - chunk.from_seq
             if len(message) <= bytes_max or covered == 1:
                 return message, chunk.next_seq

@@ -8,16 +8,22 @@ is proposed. The bytes are freed when the call ends or the response is sent.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from taskraft.v1 import error_pb2
 from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.distribution import Distribution
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 
 SMALL_REQUEST_BYTES: Final = 16 * 1024
 """Maximum size of requests that are accepted although the budget is used up. Acknowledgements and
 releases are small, and they free memory. ``calls_max`` bounds their number."""
+CALL_SECONDS: Final = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0),
+)
+"""Bounds of the durations of calls. Calls that wait for tasks or outcomes take up to 60 s."""
 RESPONSES_SHARE: Final = 2
 """Unsent responses may use the budget divided by this number, so that slow consumers cannot block
 the producers."""
@@ -28,6 +34,12 @@ class CallCounts:
     """Finished calls since the process started, by method and outcome; the metrics read them."""
 
     by_outcome: dict[tuple[str, str], int]
+    seconds: dict[str, Distribution] = field(default_factory=dict)
+    """Durations of unary calls by method, whatever their outcome."""
+
+    def durations(self, method: str) -> Distribution:
+        """Return the distribution of the durations of a method."""
+        return self.seconds.setdefault(method, Distribution(CALL_SECONDS))
 
     def count(self, method: str, outcome: str) -> None:
         """Count one call; ``outcome`` is "OK" or a reason."""

@@ -77,7 +77,7 @@ class CallsAtLeader:
         self._watch: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        """Stop the tracking."""
+        """Stop tracking the forwarded calls."""
         if self._watch is not None:
             self._watch.cancel()
 

@@ -1,20 +1,18 @@
-"""Serve the methods of the contract on grpc.aio.
+"""Serve the methods of the contract to any gRPC server.
 
 Every call takes the same steps: authentication, size limit, drain check, execution here or
-forwarding to the leader, mapping of errors to statuses, and call counts. Only this module,
-``grpc_calls``, ``forwarding``, ``leader_channels`` and ``api.server`` know grpc.aio, so another
-gRPC server can take their place.
+forwarding to the leader, mapping of errors to statuses, and call counts. ``method_table`` describes
+the coroutines that this module builds, and ``rpc_server`` the servers that run them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Final, NoReturn, cast
+from time import monotonic
+from typing import Final, NoReturn
 
-import grpc
-import grpc.aio
 import structlog
 
 from taskraft.v1 import error_pb2
@@ -33,14 +31,18 @@ from taskraft_service.api.rpc.forwarding_metadata import (
     waited_seconds,
 )
 from taskraft_service.api.rpc.grpc_calls import (
+    ClientGone,
     GrpcMessageStream,
-    GuardedHandlers,
-    Handler,
     LeaderAnsweredError,
-    ServicerContext,
+    release_frames,
+)
+from taskraft_service.api.rpc.method_table import (
+    CallKind,
+    MethodTable,
+    ServedMethod,
+    StreamHandle,
     UnaryHandle,
     guard,
-    release_frames,
 )
 from taskraft_service.api.rpc.methods import (
     AnyUnaryMethod,
@@ -48,6 +50,7 @@ from taskraft_service.api.rpc.methods import (
     ServiceMethods,
     StreamHandler,
 )
+from taskraft_service.api.rpc.server_context import ServerContext
 from taskraft_service.api.rpc.status import (
     CODES,
     CallRefused,
@@ -66,8 +69,12 @@ EXECUTION_ATTEMPTS_MAX: Final = 8
 """Maximum number of nodes and leaderships that one call tries before it is refused."""
 
 
+def _unchanged(_path: str, handle: UnaryHandle) -> UnaryHandle:
+    return handle
+
+
 class GrpcEndpoint:
-    """Builds the gRPC handlers of a service, and counts the calls in progress.
+    """Builds the table of methods of a node, and counts the calls in progress.
 
     Args:
         forwarder: forwards calls to the leader.
@@ -87,43 +94,53 @@ class GrpcEndpoint:
         self._forwarder = forwarder
         self.draining = False
         self.counts = CallCounts({})
+        self.instrument: Callable[[str, UnaryHandle], UnaryHandle] = _unchanged
+        """Puts spans around the calls of a unary method; set before ``table`` is called."""
 
-    def generic_handler(
-        self, methods: ServiceMethods, authenticator: Authenticator = OPEN_AUTHENTICATOR
-    ) -> grpc.GenericRpcHandler:
-        """Return the handlers of all methods of a service; every caller is authenticated first."""
-        unary = {method.name: method for method in methods.unary}
-        handlers: dict[str, Handler] = {}
-        guarded: dict[str, Handler] = {}
-        for method in methods.service.methods:
-            name = method.name
-            path = f"/{methods.service.full_name}/{name}"
-            if name in methods.bidirectional:
-                handlers[path] = guarded[path] = grpc.stream_stream_rpc_method_handler(
-                    self._bidirectional(path, methods.bidirectional[name], authenticator)
-                )
-                continue
-            handle: UnaryHandle
-            if name in methods.server_streaming:
-                handle = self._server_streaming(path, methods.server_streaming[name], authenticator)
-                handlers[path] = grpc.unary_stream_rpc_method_handler(handle)
-            else:
-                handle = self._unary(path, unary[name], authenticator)
-                handlers[path] = grpc.unary_unary_rpc_method_handler(handle)
-            guarded[path] = guard(path, handle, authenticator, self._abort)
-        return GuardedHandlers(handlers, guarded, authenticator)
+    def table(
+        self,
+        services: Iterable[ServiceMethods],
+        authenticator: Authenticator = OPEN_AUTHENTICATOR,
+    ) -> MethodTable:
+        """Return the methods of the services by path; every caller is authenticated first."""
+        return {
+            f"/{methods.service.full_name}/{method.name}": self._served(
+                f"/{methods.service.full_name}/{method.name}", methods, method.name, authenticator
+            )
+            for methods in services
+            for method in methods.service.methods
+        }
+
+    def _served(
+        self, path: str, methods: ServiceMethods, name: str, authenticator: Authenticator
+    ) -> ServedMethod:
+        if name in methods.bidirectional:
+            both = self._bidirectional(path, methods.bidirectional[name], authenticator)
+            return ServedMethod(CallKind.BIDIRECTIONAL, both, both, authenticator)
+        handle: UnaryHandle
+        if name in methods.server_streaming:
+            kind = CallKind.SERVER_STREAMING
+            handle = self._server_streaming(path, methods.server_streaming[name], authenticator)
+        else:
+            kind = CallKind.UNARY
+            (method,) = (one for one in methods.unary if one.name == name)
+            handle = self.instrument(path, self._unary(path, method, authenticator))
+        guarded = guard(path, handle, authenticator, self._abort)
+        return ServedMethod(kind, handle, guarded, authenticator)
 
     # ------------------------------------------------------------------------------ kinds of calls
 
     def _unary(
         self, path: str, method: AnyUnaryMethod, authenticator: Authenticator
-    ) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
+    ) -> UnaryHandle:
         counts = self.counts.by_outcome
         ok = (path, "OK")
         is_open = authenticator is OPEN_AUTHENTICATOR
         load = self.load
+        durations = self.counts.durations(path)
 
-        async def handle(raw: bytes, context: ServicerContext) -> bytes:
+        async def handle(raw: bytes, context: ServerContext) -> bytes:
+            began = monotonic()
             size = len(raw)
             load.calls += 1
             load.held_bytes += size
@@ -139,6 +156,7 @@ class GrpcEndpoint:
                 del raw
                 await self._abort(path, context, error)
             finally:
+                durations.add(monotonic() - began)
                 load.calls -= 1
                 load.held_bytes -= size
                 load.notify_if_idle()
@@ -153,15 +171,14 @@ class GrpcEndpoint:
         path: str,
         method: AnyUnaryMethod,
         raw: bytes,
-        context: ServicerContext,
+        context: ServerContext,
         caller: Caller,
     ) -> bytes:
         """Execute a unary call here or on the leader, and follow changes of leadership."""
         if len(raw) > MESSAGE_BYTES_MAX:
             raise message_too_large(raw)
         now = asyncio.get_running_loop().time()
-        # The type stubs declare float, but a call without a deadline has None.
-        left = cast("float | None", context.time_remaining())
+        left = context.time_remaining()
         deadline = None if left is None else now + left
         metadata = dict(context.invocation_metadata() or ())
         arrived_at = now - waited_seconds(metadata) if WAITED_KEY in metadata else now
@@ -211,8 +228,8 @@ class GrpcEndpoint:
 
     def _bidirectional(
         self, path: str, handler: StreamHandler, authenticator: Authenticator
-    ) -> Callable[[object, ServicerContext], Awaitable[None]]:
-        async def handle(_requests: object, context: ServicerContext) -> None:
+    ) -> StreamHandle:
+        async def handle(_requests: object, context: ServerContext) -> None:
             async def run() -> None:
                 caller = authenticator.authenticate(context)
                 await context.send_initial_metadata(((LEADER_KEY, self._leadership.address),))
@@ -224,8 +241,8 @@ class GrpcEndpoint:
 
     def _server_streaming(
         self, path: str, handler: ServerStreamHandler, authenticator: Authenticator
-    ) -> Callable[[bytes, ServicerContext], Awaitable[None]]:
-        async def handle(raw: bytes, context: ServicerContext) -> None:
+    ) -> UnaryHandle:
+        async def handle(raw: bytes, context: ServerContext) -> None:
             async def run() -> None:
                 caller = authenticator.authenticate(context)
                 await handler(raw, GrpcMessageStream(context), caller)
@@ -235,13 +252,15 @@ class GrpcEndpoint:
         return handle
 
     async def _run_stream(
-        self, path: str, context: ServicerContext, run: Callable[[], Awaitable[object]]
+        self, path: str, context: ServerContext, run: Callable[[], Awaitable[object]]
     ) -> None:
         self.load.streams += 1
         try:
             self.load.check_stream()
             context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
             await run()
+        except ClientGone as error:
+            raise asyncio.CancelledError from error
         except Exception as error:  # noqa: BLE001 - every error gets a status
             await self._abort(path, context, error)
         else:
@@ -252,7 +271,7 @@ class GrpcEndpoint:
 
     # ------------------------------------------------------------------------------ errors
 
-    async def _abort(self, path: str, context: ServicerContext, error: Exception) -> NoReturn:
+    async def _abort(self, path: str, context: ServerContext, error: Exception) -> NoReturn:
         """End a call with the status of an error, and release the error's traceback."""
         try:
             await self._abort_with_status(path, context, error)
@@ -260,11 +279,9 @@ class GrpcEndpoint:
             release_frames(error)
 
     async def _abort_with_status(
-        self, path: str, context: ServicerContext, error: Exception
+        self, path: str, context: ServerContext, error: Exception
     ) -> NoReturn:
         leader = (LEADER_KEY, self._leadership.address)
-        if isinstance(error, grpc.aio.AbortError):
-            raise error
         if isinstance(error, LeaderAnsweredError):
             self.counts.count(path, error.code.name)
             await context.abort(error.code, error.message, (*error.metadata, leader))

@@ -1,8 +1,8 @@
 """Write and read the gRPC metadata of forwarded calls.
 
-The metadata holds the hop count, the time that the call has already waited, the principal and the
-address of the client, and the W3C trace context. Clients can send these keys too, so a malformed
-value is treated as absent.
+The metadata holds the hop count, the time that the call has already waited, the principal, the
+person for whom it speaks, the address of the client, and the W3C trace context. Clients can send
+these keys too, so a malformed value is treated as absent.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
+from urllib.parse import quote
 
-from taskraft_service.access.authenticator import PEER_KEY, PRINCIPAL_KEY
+from taskraft_service.access.authenticator import PEER_KEY, PERSON_KEY, PRINCIPAL_KEY
 from taskraft_service.access.caller import ANONYMOUS, Caller
 
 TraceContext: TypeAlias = tuple[tuple[str, str], ...]
@@ -30,13 +31,13 @@ _DIGITS_MAX: Final = 15
 
 @dataclass(slots=True, frozen=True)
 class CallOrigin:
-    """Where a forwarded call comes from."""
+    """Origin of a forwarded call."""
 
     caller: Caller = ANONYMOUS
     """The caller, as authenticated by this node."""
     trace: TraceContext = ()
     arrived_at: float | None = None
-    """When the call arrived, as a time of the event loop; None: now."""
+    """Event loop time at which the call arrived; None: now."""
     outlives_stop: bool = False
     """Whether a stopping node continues the call; True for calls that the node itself makes."""
 
@@ -49,7 +50,8 @@ def forwarding_metadata(caller: Caller, trace: TraceContext) -> TraceContext:
     hops = (HOPS_KEY, "1")
     if not caller.name:
         return (hops, *trace)
-    return (hops, (PRINCIPAL_KEY, caller.name), (PEER_KEY, caller.peer), *trace)
+    person = ((PERSON_KEY, quote(caller.person)),) if caller.person else ()
+    return (hops, (PRINCIPAL_KEY, caller.name), (PEER_KEY, caller.peer), *person, *trace)
 
 
 def trace_context(metadata: Mapping[str, str | bytes]) -> TraceContext:
@@ -59,12 +61,12 @@ def trace_context(metadata: Mapping[str, str | bytes]) -> TraceContext:
 
 
 def waited_seconds(metadata: Mapping[str, str | bytes]) -> float:
-    """Return how many seconds a call had waited before it was forwarded; 0 if it was not."""
+    """Return the seconds that a call waited before it was forwarded; 0 if it was not forwarded."""
     return _number(metadata, WAITED_KEY) / 1000
 
 
 def hop_count(metadata: Mapping[str, str | bytes]) -> int:
-    """Return how often a call was forwarded."""
+    """Return the number of times that a call was forwarded."""
     return _number(metadata, HOPS_KEY)
 
 

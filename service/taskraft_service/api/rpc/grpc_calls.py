@@ -1,46 +1,49 @@
-"""Adapt the calls of grpc.aio: their handlers, message streams, deadlines and errors."""
+"""Adapt the calls of gRPC: their handlers, message streams, deadlines and errors."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NoReturn, TypeAlias, cast
+from typing import Final, TypeAlias
 
 import grpc
 import grpc.aio
 
 from taskraft_service.access.authenticator import Authenticator
+from taskraft_service.api.rpc.method_table import CallKind, MethodTable
+from taskraft_service.api.rpc.server_context import ServerContext
 from taskraft_service.api.rpc.status import PUSHBACK_KEY, STATUS_KEY, message_too_large
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 
-ServicerContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+ClientGone: TypeAlias = grpc.aio.InternalError
+"""grpc.aio raises this error in a write to a client that has gone, before the cancellation of the
+handler arrives. The native edge cancels the handler at once."""
 
 
 class GrpcMessageStream:
-    """A ``MessageStream`` over the context of a grpc.aio call."""
+    """A ``MessageStream`` over the context of a call."""
 
     __slots__ = ("_context", "write")
 
-    def __init__(self, context: ServicerContext) -> None:
+    def __init__(self, context: ServerContext) -> None:
         self._context = context
         # An attribute instead of a method saves a coroutine for each message.
         self.write: Callable[[bytes], Awaitable[None]] = context.write
 
     @property
     def metadata(self) -> Mapping[str, str | bytes]:
-        """See ``MessageStream``."""
+        """The metadata that the client sent with the call."""
         return dict(self._context.invocation_metadata() or ())
 
     @property
     def deadline(self) -> float | None:
-        """See ``MessageStream``."""
-        # The type stubs declare float, but a call without a deadline has None.
-        left = cast("float | None", self._context.time_remaining())
+        """The deadline of the call, as a time of the event loop; None if the client set none."""
+        left = self._context.time_remaining()
         return None if left is None else asyncio.get_running_loop().time() + left
 
     async def read(self) -> bytes | None:
-        """See ``MessageStream``."""
-        raw: object = await self._context.read()
+        """Return the client's next message; None once the client has closed its side."""
+        raw = await self._context.read()
         if not isinstance(raw, bytes):
             return None
         if len(raw) > MESSAGE_BYTES_MAX:
@@ -88,66 +91,35 @@ def release_frames(error: BaseException) -> None:
 
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
-UnaryHandle: TypeAlias = Callable[[bytes, ServicerContext], Awaitable[bytes | None]]
-"""Serves a received message; returns the answer, or None if all answers are written already."""
-Refusal: TypeAlias = Callable[[str, ServicerContext, Exception], Awaitable[NoReturn]]
-"""Ends a call of a path with the status of an error."""
+_FACTORIES: Final = {
+    CallKind.UNARY: grpc.unary_unary_rpc_method_handler,
+    CallKind.SERVER_STREAMING: grpc.unary_stream_rpc_method_handler,
+    CallKind.BIDIRECTIONAL: grpc.stream_stream_rpc_method_handler,
+}
 
 
-class GuardedHandlers(grpc.GenericRpcHandler):
-    """The handlers of a service; a caller without a valid token must authenticate first.
+class TableHandlers(grpc.GenericRpcHandler):
+    """Serves a table of methods; a caller without a valid token must authenticate first.
 
-    grpc.aio receives the whole message of a unary call before it starts the handler. A caller
-    without credentials could therefore make a node hold 64 MiB for each half-sent message, without
-    a time limit. A stream handler decides itself when a message is received. So a unary call
-    without a valid token is served as a stream: authentication first, then the message. Both look
-    the same on the wire.
-
-    Args:
-        handlers: the handlers by path, for callers with a valid token.
-        guarded: the handlers by path, for other callers. They authenticate before they receive a
-            message.
-        authenticator: returns whether the call has a valid token.
+    grpc.aio receives the whole message of a unary call before it starts the handler. A stream
+    handler decides itself when a message is received. So a unary call without a valid token is
+    served as a stream: authentication first, then the message.
     """
 
-    def __init__(
-        self,
-        handlers: Mapping[str, Handler],
-        guarded: Mapping[str, Handler],
-        authenticator: Authenticator,
-    ) -> None:
-        self._handlers: Final = handlers
-        self._guarded: Final = guarded
-        self._authenticator: Final = authenticator
+    def __init__(self, table: MethodTable) -> None:
+        self._methods: Final[dict[str, tuple[Authenticator, Handler, Handler]]] = {
+            path: (
+                method.authenticator,
+                _FACTORIES[method.kind](method.handle),
+                grpc.stream_stream_rpc_method_handler(method.guarded),
+            )
+            for path, method in table.items()
+        }
 
     def service(self, details: grpc.HandlerCallDetails) -> Handler | None:
-        """See ``grpc.GenericRpcHandler``."""
-        path = str(details.method)
-        if self._authenticator.has_valid_token(details.invocation_metadata):
-            return self._handlers.get(path)
-        return self._guarded.get(path)
-
-
-def guard(path: str, handle: UnaryHandle, authenticator: Authenticator, refuse: Refusal) -> Handler:
-    """Return a handler that authenticates the caller, receives one message and serves it.
-
-    Args:
-        path: full name of the method.
-        handle: serves the message.
-        authenticator: authenticates the caller.
-        refuse: ends a call without credentials.
-    """
-
-    async def serve(_requests: object, context: ServicerContext) -> None:
-        try:
-            authenticator.authenticate(context)
-        except Exception as error:  # noqa: BLE001 - every error gets a status
-            await refuse(path, context, error)
-        raw: object = await context.read()
-        if not isinstance(raw, bytes):
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
-        answer = await handle(raw, context)
-        if answer is not None:
-            await context.write(answer)
-
-    return grpc.stream_stream_rpc_method_handler(serve)
+        """Return the handler of a method; a call without a valid token gets a guarded handler."""
+        found = self._methods.get(str(details.method))
+        if found is None:
+            return None
+        authenticator, handler, guarded = found
+        return handler if authenticator.has_valid_token(details.invocation_metadata) else guarded

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, Message
 from taskraft.v1 import error_pb2
 from taskraft_service import wire
 from taskraft_service.access.caller import ANONYMOUS, Caller
+from taskraft_service.access.permission_rules import MANAGING, managed_names
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 
@@ -52,9 +53,11 @@ class UnaryCall(Generic[M]):
     arrived_at: float
     index: int = 0
     """Log index at which the call has taken effect, if the answer does not contain it."""
+    managed: Sequence[str] = ()
+    """Names for which the caller needs the permission to manage."""
 
     def wait_seconds(self, wait_ms: int | None) -> float:
-        """Return how long the call may still wait; 0 if the time is over.
+        """Return the seconds for which the call may still wait; 0 if the time is over.
 
         The time that the call has already waited counts, and the wait ends shortly before the
         deadline of the call.
@@ -96,7 +99,12 @@ class UnaryMethod(Generic[M]):
         """
         # Keep no reference to the request, so that the handler can release its memory.
         call = UnaryCall(parse_request(self.request, raw), raw, deadline, caller, arrived_at)
-        managed = () if caller is ANONYMOUS else caller.authorize(call.request)
+        managed: Sequence[str] = ()
+        if caller is not ANONYMOUS:
+            managed = caller.authorize(call.request)
+        elif self.request in MANAGING:
+            managed = managed_names(call.request)
+        call.managed = managed
         answer = await self.handler(call)
         if managed:
             caller.log_managed(call.request, managed, call.index or getattr(answer, "revision", 0))
@@ -145,22 +153,22 @@ class AnyUnaryMethod(Protocol):
 
     @property
     def is_wait(self) -> bool:
-        """See ``UnaryMethod``."""
+        """Whether the method changes nothing while a call waits."""
 
     @property
     def changes_state(self) -> bool:
-        """See ``UnaryMethod``."""
+        """Whether a call may have an effect."""
 
     async def execute(
         self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float
     ) -> bytes:
-        """See ``UnaryMethod``."""
+        """Parse and authorize the request, call the handler, and encode the answer."""
 
     def runs_on_any_node(self, raw: bytes) -> bool:
-        """See ``UnaryMethod``."""
+        """Return whether any node may execute this request."""
 
     def is_idempotent(self, raw: bytes) -> bool:
-        """See ``UnaryMethod``."""
+        """Return whether a retry of this request has no second effect."""
 
 
 class MessageStream(Protocol):

@@ -46,6 +46,7 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.MEMBER_NOT_FOUND: _Code.NOT_FOUND,
     _Reason.DEPENDENCY_NOT_FOUND: _Code.NOT_FOUND,
     _Reason.SNAPSHOT_NOT_FOUND: _Code.NOT_FOUND,
+    _Reason.BULK_SWEEP_NOT_FOUND: _Code.NOT_FOUND,
     _Reason.TUBE_EXISTS: _Code.ALREADY_EXISTS,
     _Reason.KEY_TAKEN: _Code.ALREADY_EXISTS,
     _Reason.REQUEST_ID_REUSED: _Code.ALREADY_EXISTS,

@@ -42,7 +42,7 @@ class PageRequest(Protocol):
 
     @property
     def consistency(self) -> task_pb2.Consistency:
-        """How fresh the read must be."""
+        """Required freshness of the read."""
 
 
 class Violations:

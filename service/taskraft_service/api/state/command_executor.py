@@ -7,8 +7,11 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.access.audit import managed_act
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import refused_by_queue
+from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
 from taskraft_service.command_codecs.command_codec import CommandCodec
 from taskraft_service.entries.encoded_command import (
     EncodedCommand,
@@ -20,6 +23,7 @@ from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     CommandSubmitter,
 )
+from taskraft_service.queue.entities.managed_act import ManagedAct
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.registry import Result
 from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey, request_scope
@@ -40,6 +44,11 @@ def request_key(call: UnaryCall[M]) -> RequestKey:
     # Most callers have neither principal nor client_id; the condition saves a call for every put.
     scope = request_scope(principal, client_id) if principal or client_id else ""
     return RequestKey(request_hash(request, call.raw), scope)
+
+
+def act_of_call(call: UnaryCall[Any]) -> ManagedAct | None:
+    """Return the act of management of a call; None: the call needs no permission to manage."""
+    return managed_act(call.caller, call.request, call.managed) if call.managed else None
 
 
 def scoped_request_id(call: UnaryCall[Any]) -> str:
@@ -80,7 +89,8 @@ class CommandExecutor:
         """
         for command in before:
             self.submit_unawaited(command, call.deadline)
-        encoded = encode_request(codec, call.request, call.raw, request_key(call))
+        act = act_of_call(call) if call.managed else None
+        encoded = encode_request(codec, call.request, call.raw, request_key(call), act)
         if releases_request:
             # The command and the received bytes hold the content too. Waiting puts hold most of the
             # memory of a busy leader.
@@ -106,7 +116,8 @@ class CommandExecutor:
             return await self.execute(codec, call, before)
         for command in before:
             self.submit_unawaited(command, call.deadline)
-        encoded = encode_leader_command(codec, request, request_key(call))
+        act = act_of_call(call) if call.managed else None
+        encoded = encode_leader_command(codec, request, request_key(call), act)
         return await self.execute_encoded(encoded, call.deadline)
 
     async def execute_encoded(
@@ -117,6 +128,13 @@ class CommandExecutor:
         if isinstance(applied.result, Refusal):
             raise refused_by_queue(applied.result)
         return applied
+
+    async def record_act(self, call: UnaryCall[Any]) -> None:
+        """Record a call of management that is no command of the log; see ``execute`` for errors."""
+        act = act_of_call(call)
+        if act is not None:
+            message = log_pb2.RecordAct(act=act_message(act))
+            await self.execute_encoded(encode_leader_command(RECORD_ACT, message), call.deadline)
 
     def submit_unawaited(self, encoded: EncodedCommand, deadline: float | None = None) -> None:
         """Propose a command without awaiting its result.

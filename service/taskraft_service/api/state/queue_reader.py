@@ -38,7 +38,9 @@ class StalenessGuard:
         self._silence_ms = silence_ms
         self._monotonic_ms = monotonic_ms
         self._confirmed_ms: int | None = None
-        """When the latest confirmation was requested."""
+        """Monotonic time in ms at which the latest confirmation was requested; None: none was
+        requested.
+        """
 
     async def barrier(self) -> None:
         """Wait until everything that was acknowledged before the call is applied here.
@@ -81,7 +83,7 @@ class QueueReader:
 
     Args:
         machine: the state machine with the queue.
-        staleness: checks how stale the applied state is.
+        staleness: checks the staleness of the applied state.
         queues: finds the queue, replicated or temporary, that holds a tube.
         clock_ms: the cluster's time as estimated by this node, in ms.
     """

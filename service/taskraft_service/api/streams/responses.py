@@ -12,7 +12,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.status import CallRefused, error_message, item_errors
-from taskraft_service.api.tasks.answers import encode_tasks, touched_leases
+from taskraft_service.api.tasks.answers import encode_tasks, given_up_leases, touched_leases
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import TaskView
@@ -69,7 +69,7 @@ class ResponseBuffer:
         self._ready.set()
 
     def add_message(self, message: pb.SubscribeResponse) -> None:
-        """Append a message."""
+        """Append a message to the responses."""
         self.add(message.SerializeToString())
 
     def end(self, message: pb.SubscribeResponse | None = None) -> None:
@@ -134,4 +134,5 @@ def settled_message(request_id: str, outcome: AppliedCommand | CallRefused) -> p
         assert isinstance(outcome.result, SettleResult)
         settled.errors.extend(item_errors(outcome.result.refused))
         settled.touched.extend(touched_leases(outcome, outcome.result))
+        settled.given_up.extend(given_up_leases(outcome.result))
     return pb.SubscribeResponse(settled=[settled])

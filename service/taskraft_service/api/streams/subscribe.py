@@ -138,6 +138,7 @@ class SubscribeHandler:
             partial(self._returns.release_of_stream, leadership),
             self._streams.load,
             caller,
+            self._reader.wall_now_ms(),
         )
         self._streams.add(subscription)
         try:

@@ -124,7 +124,7 @@ class SubscribeStream:
         return True
 
     def _silent_seconds(self) -> float:
-        """Return for how long the client has sent nothing; 0 while this node pauses reading."""
+        """Return the seconds since the client's last message; 0 while this node pauses reading."""
         return 0.0 if self._is_read_paused else self._loop.time() - self._received_at
 
     @property

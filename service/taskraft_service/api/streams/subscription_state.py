@@ -29,7 +29,7 @@ from taskraft_service.command_codecs.put import payload_bytes
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import AppliedCommand, SubmitFailure
-from taskraft_service.leader.waiting_consumer import Claim
+from taskraft_service.leader.waiting_consumer import Claim, ConsumerProfile
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.take import TakeResult
@@ -46,6 +46,7 @@ class SubscriptionState:
         release: releases leases whose tasks cannot be sent.
         load: counts the unsent responses of all streams.
         caller: the caller of the stream.
+        since_ms: instant at which the stream was opened, in wall time.
     """
 
     one_shot = False
@@ -57,8 +58,10 @@ class SubscriptionState:
         release: Callable[[list[int]], None],
         load: CallLoad,
         caller: Caller = ANONYMOUS,
+        since_ms: int = 0,
     ) -> None:
         self.session_id = session_id
+        self._since_ms = since_ms
         self.caller = caller
         self.client_id = opened.client_id
         """Part of the scope of the idempotency keys of the stream."""
@@ -88,13 +91,29 @@ class SubscriptionState:
         self.idle.set()
 
     @property
+    def profile(self) -> ConsumerProfile:
+        """Identity and waiting time of the consumer."""
+        caller = self.caller
+        return ConsumerProfile(
+            principal=caller.name,
+            peer=caller.peer,
+            session_id=self.session_id,
+            types=tuple(self._take.types),
+            since_ms=self._since_ms,
+        )
+
+    @property
     def is_selective(self) -> bool:
-        """See ``WaitingConsumer``."""
+        """Return whether the consumer accepts only some of the ready tasks."""
         return bool(self._take.types) or self._take.HasField("priority_bound")
 
     def allows(self, tube: str) -> bool:
-        """See ``WaitingConsumer``."""
+        """Return whether the consumer may take from a tube that one of its patterns matches."""
         return self._sources.allows(tube)
+
+    def yields(self, tube: str) -> bool:
+        """Return whether other consumers of a tube that do not yield are served first."""
+        return self._sources.yields(tube)
 
     def filter(self, wanted: pb.SubscribeRequest.Open | pb.SubscribeRequest.Filter) -> None:
         """Set the filter for further claims; claims in flight may still deliver other tasks."""
@@ -124,7 +143,7 @@ class SubscriptionState:
         self._credit_tasks += credit.tasks
 
     def wanted_tasks(self) -> int:
-        """See ``WaitingConsumer``: the unused credit minus the claims in flight."""
+        """Return the unused credit minus the claims in flight; 0 if no task may be sent now."""
         if self.responses.ended or self._accepts_none:
             return 0
         if self.responses.is_full:
@@ -143,7 +162,7 @@ class SubscriptionState:
         return True
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
-        """See ``WaitingConsumer``."""
+        """Return a take from existing tubes, whose result is later passed to ``answered``."""
         self._claimed_tasks += tasks_max
         self.idle.clear()
         bytes_max = min(self._credit_bytes or limits.TAKE_BYTES_DEFAULT, limits.TAKE_BYTES_DEFAULT)
@@ -162,7 +181,7 @@ class SubscriptionState:
         return encoded_take
 
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
-        """See ``WaitingConsumer``; send the tasks of a claim."""
+        """Send the tasks or the refusal of a claim to the client."""
         self._claimed_tasks -= claim.tasks_max
         assert self._claimed_tasks >= 0
         if not self._claimed_tasks:
@@ -179,7 +198,7 @@ class SubscriptionState:
             self._send(outcome.result.tasks, outcome.wall_offset_ms)
 
     def tube_dropped(self, tube: str) -> None:
-        """See ``WaitingConsumer``; keeps waiting, because the tube may be created again."""
+        """Keep waiting after a tube was dropped, because the tube may be created again."""
 
     def _send(self, tasks: Sequence[TaskView], wall_offset_ms: int) -> None:
         if self.responses.ended:

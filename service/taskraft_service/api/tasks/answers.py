@@ -48,7 +48,15 @@ def settled_message(
         errors=item_errors(result.refused),
         touched=touched_leases(applied, result),
         revision=applied.index,
+        given_up=given_up_leases(result),
     )
+
+
+def given_up_leases(result: SettleResult) -> Iterable[task_service_pb2.GivenUpLease]:
+    """Yield the leases of a settle request that were given up as messages."""
+    for lease in result.given_up:
+        outcome = task_pb2.Task.Outcome.ValueType(lease.outcome)
+        yield task_service_pb2.GivenUpLease(token=lease.token, outcome=outcome)
 
 
 def touched_leases(

@@ -54,7 +54,7 @@ class BatchHandler:
         self._payload_bytes_max = payload_bytes_max
 
     def method(self) -> UnaryMethod[pb.ExecuteBatchRequest]:
-        """Return the method ExecuteBatch."""
+        """Return the method ExecuteBatch with its handler."""
         return UnaryMethod(
             "ExecuteBatch", pb.ExecuteBatchRequest, ExecutionSite.LEADER, self.execute
         )

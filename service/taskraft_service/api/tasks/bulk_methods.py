@@ -37,8 +37,7 @@ from taskraft_service.queue.operations.cancel import CancelResult
 M = TypeVar("M", bound=Message)
 Answer: TypeAlias = Callable[[AppliedCommand], Message]
 CountResponse: TypeAlias = (
-    type[pb.KickTasksResponse]
-    | type[pb.BuryTasksResponse]
+    type[pb.BuryTasksResponse]
     | type[pb.DeleteTasksResponse]
     | type[pb.UpdateTasksResponse]
     | type[pb.SnatchTasksResponse]
@@ -50,9 +49,19 @@ CountResponse: TypeAlias = (
 
 
 def selector_methods(
-    executor: CommandExecutor, disk: DiskSpaceGuard, payload_bytes_max: int
+    executor: CommandExecutor,
+    disk: DiskSpaceGuard,
+    payload_bytes_max: int,
+    buried_count: Callable[[str], int],
 ) -> Sequence[AnyUnaryMethod]:
-    """Return the methods with a selector; ``disk`` and ``payload_bytes_max`` limit new content."""
+    """Return the methods with a selector.
+
+    Args:
+        executor: executes the commands.
+        disk: refuses new content while disk space is low.
+        payload_bytes_max: the configured maximum size of a payload.
+        buried_count: returns the number of BURIED tasks of a tube; 0 for an unknown tube.
+    """
 
     def check_kick(request: pb.KickTasksRequest) -> None:
         checks.check_kick(request, payload_bytes_max).raise_if_any()
@@ -84,7 +93,7 @@ def selector_methods(
     bury, delete = raising(checks.check_bury), raising(checks.check_delete)
     snatch, switch = raising(checks.check_snatch), raising(checks.check_switch)
     return (
-        method("KickTasks", KICK, check_kick, _count(pb.KickTasksResponse)),
+        _kick_method(executor, check_kick, buried_count),
         method("BuryTasks", BURY, bury, _count(pb.BuryTasksResponse)),
         method("DeleteTasks", DELETE, delete, _count(pb.DeleteTasksResponse)),
         method("UpdateTasks", UPDATE, check_update, _count(pb.UpdateTasksResponse)),
@@ -94,6 +103,28 @@ def selector_methods(
         method("MoveTasks", MOVE, check_move, _count(pb.MoveTasksResponse)),
         method("CancelTasks", CANCEL, delete, _cancelled),
     )
+
+
+def _kick_method(
+    executor: CommandExecutor,
+    check: Callable[[pb.KickTasksRequest], None],
+    buried_count: Callable[[str], int],
+) -> AnyUnaryMethod:
+    """Return KickTasks, whose answer has the number of tasks that remain BURIED."""
+
+    async def handle(call: UnaryCall[pb.KickTasksRequest]) -> Message:
+        check(call.request)
+        outcome = await executor.execute(KICK, call)
+        result = result_of(outcome, CountResult)
+        return pb.KickTasksResponse(
+            count=result.count,
+            errors=item_errors(result.refused),
+            revision=outcome.index,
+            continue_after_id=result.continue_after_id,
+            buried=buried_count(call.request.tube),
+        )
+
+    return UnaryMethod("KickTasks", pb.KickTasksRequest, ExecutionSite.LEADER, handle)
 
 
 def _count(response: CountResponse) -> Answer:

@@ -30,6 +30,8 @@ class ConsumerSources:
             if is_pattern(source.tube)
         ]
         self._weighs = any(source.weight for source in sources)
+        self._yielding = [source.tube for source in sources if source.yielding]
+        self._firm = [source.tube for source in sources if not source.yielding]
 
     def weight_of(self, tube: str) -> int:
         """Return the weight of a tube's source; an exact name takes precedence over a pattern."""
@@ -38,6 +40,14 @@ class ConsumerSources:
         if tube in self._exact:
             return self._exact[tube]
         return next((weight for pattern, weight in self._patterns if pattern.matches(tube)), 0)
+
+    def yields(self, tube: str) -> bool:
+        """Return whether the tube's source yields; an exact name takes precedence."""
+        if not self._yielding:
+            return False
+        if tube in self._exact:
+            return tube in self._yielding
+        return not any(is_pattern(one) and TubePattern(one).matches(tube) for one in self._firm)
 
     def allows(self, tube: str) -> bool:
         """Return whether the caller currently may take from a tube."""

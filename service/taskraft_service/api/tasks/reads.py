@@ -27,6 +27,7 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import encode_tasks, with_unique_key
 from taskraft_service.api.tasks.selection_checks import (
     ID_DESCENDING,
+    KICK_ORDER,
     TAKE_ORDER,
     check_get,
     check_list,
@@ -172,7 +173,8 @@ async def read_task_page(
     # The creation time distinguishes a tube from an earlier tube of the same name.
     mark = list_fingerprint(tube.name, str(tube.created_ms), request.filter, request.order_by)
     queue = reader.applied
-    by_place = request.order_by == TAKE_ORDER
+    kicking = request.order_by == KICK_ORDER
+    by_place = kicking or request.order_by == TAKE_ORDER
     last_id = reader.queues.queue_of(tube.name).last_id(tube.name)
     rest: Rest = Passed((), last_id) if by_place else Window(0, last_id)
     if request.page_token:
@@ -185,7 +187,7 @@ async def read_task_page(
     for _ in range(LIST_SCAN_MAX // LIST_SLICE_MAX):
         queue = reader.applied
         left = size - len(tasks)
-        listing = Listing(chosen, now_ms, descending, left, bytes_left, LIST_SLICE_MAX)
+        listing = Listing(chosen, now_ms, descending, left, bytes_left, LIST_SLICE_MAX, kicking)
         found = reader.queues.queue_of(tube.name).scan_tasks(tube.name, listing, rest)
         tasks += found.tasks
         bytes_left -= sum(task.content_bytes for task in found.tasks)

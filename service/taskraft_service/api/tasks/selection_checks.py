@@ -20,7 +20,8 @@ from taskraft_service.queue.entities.instants import FOREVER_MS
 
 ID_DESCENDING: Final = "id desc"
 TAKE_ORDER: Final = "taking"
-LIST_ORDERS: Final = ("", "id", ID_DESCENDING, TAKE_ORDER)
+KICK_ORDER: Final = "kicking"
+LIST_ORDERS: Final = ("", "id", ID_DESCENDING, TAKE_ORDER, KICK_ORDER)
 """Valid values of ``order_by``."""
 _SWITCH_STATES: Final = (
     task_pb2.Task.READY,
@@ -102,7 +103,7 @@ def check_list(request: pb.ListTasksRequest) -> None:
     if request.order_by not in LIST_ORDERS:
         given = request.order_by[:32]
         violations.add(
-            "order_by", f'{given!r} is not "id", "id desc" or "taking"', {"value": given}
+            "order_by", f'{given!r} is not "id", "id desc", "taking" or "kicking"', {"value": given}
         )
     violations.raise_if_any()
 

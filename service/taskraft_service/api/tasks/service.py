@@ -23,6 +23,7 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import settled_message
 from taskraft_service.api.tasks.batch import BatchHandler
 from taskraft_service.api.tasks.bulk_methods import selector_methods
+from taskraft_service.api.tasks.bulk_sweeps import BulkSweepHandlers
 from taskraft_service.api.tasks.outcomes import OutcomeHandlers
 from taskraft_service.api.tasks.put_checks import check_put
 from taskraft_service.api.tasks.reads import TaskReadHandlers
@@ -99,7 +100,10 @@ class TaskService:
                 batch.method(),
                 handlers.takes.method(),
                 UnaryMethod("SettleTasks", pb.SettleTasksRequest, leader, self.settle_tasks),
-                *selector_methods(self._executor, self._disk, limit),
+                *selector_methods(
+                    self._executor, self._disk, limit, self._reader.queues.buried_count
+                ),
+                *BulkSweepHandlers(self._executor, self._reader).methods(),
                 *handlers.reads.methods(),
             ),
             bidirectional={"Subscribe": handlers.subscribe},
@@ -189,7 +193,7 @@ class TaskService:
     # ------------------------------------------------------------------------------ settle
 
     async def settle_tasks(self, call: UnaryCall[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
-        """Settle leases."""
+        """Settle the leases of a request."""
         check_settle(call.request, self._payload_bytes_max).raise_if_any()
         request = call.request
         if call.caller.is_restricted:

@@ -32,6 +32,7 @@ from taskraft_service.languages.patterns import TubePattern, is_pattern
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
+from taskraft_service.leader.waiting_consumer import ConsumerProfile
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.take import TakeResult
 
@@ -65,7 +66,7 @@ class TakeHandler:
         self._unlogged_calls = unlogged_calls
 
     def method(self) -> UnaryMethod[pb.TakeTasksRequest]:
-        """Return the method TakeTasks."""
+        """Return the method TakeTasks with its handler."""
         return UnaryMethod(
             "TakeTasks",
             pb.TakeTasksRequest,
@@ -83,8 +84,20 @@ class TakeHandler:
         wait = call.wait_seconds(request.wait_ms if request.HasField("wait_ms") else None)
         applied = await self._take_at_once(call, sources, wait)
         if applied is None:
+            since_ms = self._reader.wall_now_ms()
             waiting = WaitingTake(
-                request, sources, request_key(call), partial(self._give_back, call)
+                request,
+                sources,
+                request_key(call),
+                partial(self._give_back, call),
+                ConsumerProfile(
+                    principal=call.caller.name,
+                    peer=call.caller.peer,
+                    session_id=request.session_id,
+                    types=tuple(request.types),
+                    since_ms=since_ms,
+                    until_ms=since_ms + int(wait * 1_000),
+                ),
             )
             applied = await self._wait(waiting, wait)
         result = result_of(applied, TakeResult)

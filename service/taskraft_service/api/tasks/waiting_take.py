@@ -12,7 +12,7 @@ from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed, SubmitFailure
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.leader.waiting_consumer import Claim
+from taskraft_service.leader.waiting_consumer import Claim, ConsumerProfile
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.take import TakeResult
@@ -44,6 +44,7 @@ class WaitingTake:
         sources: the sources of the request.
         key: the key of the request.
         release: releases leases that arrive after the caller has disconnected.
+        profile: identity and waiting time of the consumer.
     """
 
     one_shot = True
@@ -54,7 +55,9 @@ class WaitingTake:
         sources: ConsumerSources,
         key: RequestKey,
         release: Callable[[Sequence[int]], None],
+        profile: ConsumerProfile,
     ) -> None:
+        self.profile = profile
         self._request = request
         self._key = key
         self._release = release
@@ -73,25 +76,29 @@ class WaitingTake:
 
     @property
     def is_selective(self) -> bool:
-        """See ``WaitingConsumer``."""
+        """Return whether the consumer accepts only some of the ready tasks."""
         return bool(self._request.types) or self._request.HasField("priority_bound")
 
     def allows(self, tube: str) -> bool:
-        """See ``WaitingConsumer``."""
+        """Return whether the consumer may take from a tube that one of its patterns matches."""
         return self._sources.allows(tube)
 
+    def yields(self, tube: str) -> bool:
+        """Return whether other consumers of a tube that do not yield are served first."""
+        return self._sources.yields(tube)
+
     def wanted_tasks(self) -> int:
-        """See ``WaitingConsumer``."""
+        """Return the number of tasks that the consumer can accept beyond its unanswered claims."""
         return 0 if self._claimed or self.outcome.done() else self._request.tasks_max or 1
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
-        """See ``WaitingConsumer``."""
+        """Return a take from existing tubes, whose result is later passed to ``answered``."""
         self._claimed = True
         self.idle.clear()
         return narrowed_take(self._request, self._sources, tubes, tasks_max, self._key)
 
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
-        """See ``WaitingConsumer``; after a claim that found no task the call continues to wait."""
+        """End the wait with the tasks or the error of a claim; an empty claim does not end it."""
         del claim
         self._claimed = False
         self.idle.set()

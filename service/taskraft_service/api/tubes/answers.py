@@ -153,16 +153,21 @@ def _calls(counted: OperationCounts) -> tube_service_pb2.TubeStatistics.Calls:
 
 
 def statistics_message(
-    counts: TubeStatistics, waiting: int, wall_offset_ms: int, *, transitions: bool
+    counts: TubeStatistics,
+    waiting: int,
+    wall_offset_ms: int,
+    *,
+    transitions: bool,
+    brief: bool = False,
 ) -> tube_service_pb2.TubeStatistics:
-    """Return the statistics of a tube as a message."""
+    """Return the statistics of a tube as a message; brief: without counts of operations."""
     by_state = {state.name.lower(): tasks for state, tasks in counts.states.items()}
     Statistics = tube_service_pb2.TubeStatistics  # noqa: N806 - a class
     message = Statistics(
         tube=counts.tube,
         tasks=Statistics.Tasks(**by_state, total=counts.total),
-        calls=_calls(counts.calls),
-        calls_since_start=_calls(counts.fresh),
+        calls=None if brief else _calls(counts.calls),
+        calls_since_start=None if brief else _calls(counts.fresh),
         oldest_ready_ms=in_wall_time(counts.oldest_ready_ms, wall_offset_ms),
         payload_bytes=counts.payload_bytes,
         waiting=waiting,

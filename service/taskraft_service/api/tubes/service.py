@@ -15,6 +15,7 @@ from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import check_page_request
 from taskraft_service.api.state.command_executor import (
     CommandExecutor,
+    act_of_call,
     request_key,
     result_of,
     scoped_request_id,
@@ -31,6 +32,8 @@ from taskraft_service.api.tubes.checks import (
     check_tube_name,
     check_update_tube,
 )
+from taskraft_service.api.tubes.consumers import ConsumersHandler
+from taskraft_service.api.tubes.history import HistoryHandler
 from taskraft_service.command_codecs.tubes import (
     CREATE_TUBE,
     DROP_TUBE,
@@ -79,6 +82,8 @@ class TubeService:
         reader: QueueReader,
         waiters: Waiters,
         unlogged_calls: UnloggedCalls,
+        history: HistoryHandler,
+        consumers: ConsumersHandler,
         creates_tubes: Callable[[], bool],
     ) -> None:
         """Handle tubes; ``creates_tubes`` returns whether a put creates missing tubes."""
@@ -86,6 +91,8 @@ class TubeService:
         self._reader = reader
         self._waiters = waiters
         self._unlogged_calls = unlogged_calls
+        self._history = history
+        self._consumers = consumers
         self._creates_tubes = creates_tubes
 
     def methods(self) -> ServiceMethods:
@@ -122,6 +129,8 @@ class TubeService:
                         request.consistency, request.tubes or ("*",)
                     ),
                 ),
+                self._history.method(),
+                self._consumers.method(),
             ),
             bidirectional={},
             server_streaming={},
@@ -158,7 +167,7 @@ class TubeService:
                 {"driver": request.tube.driver, "installed": installed},
             )
         request.tube.driver_version = found.version
-        encoded = encode_leader_command(CREATE_TUBE, request, request_key(call))
+        encoded = encode_leader_command(CREATE_TUBE, request, request_key(call), act_of_call(call))
         return await self._executor.execute_encoded(encoded, call.deadline)
 
     async def update_tube(self, call: UnaryCall[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
@@ -247,10 +256,11 @@ class TubeService:
                 waiting(counts.tube),
                 self._reader.wall_offset_ms,
                 transitions=request.transitions,
+                brief=request.brief,
             )
             for counts in queues.statistics(page)
         ]
-        for one in shown:
+        for one in () if request.brief else shown:
             self._unlogged_calls.add_to(one, (one.tube,))
         is_whole = not request.tubes and call.caller.may(Verb.READ, ALL_TUBES)
         return pb.GetStatisticsResponse(

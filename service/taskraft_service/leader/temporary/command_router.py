@@ -12,7 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from taskraft_service.entries.encoded_command import EncodedCommand
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import AppliedCommand, CommandSubmitter
 from taskraft_service.leader.temporary.split_commands import SplitSettle, split_notes, split_take
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
@@ -60,7 +62,7 @@ class CommandRouter:
         self._temporary.wake()
 
     def submit(self, encoded: EncodedCommand, deadline: float | None = None) -> Submitted:
-        """See ``CommandSubmitter``."""
+        """Execute a command on the side of its tubes."""
         temporary = self._temporary
         command = encoded.command
         if self._trial is not None and isinstance(command, Put | ExecuteBatch):
@@ -80,11 +82,20 @@ class CommandRouter:
         if side is Side.LOG:
             return self._log.submit(encoded, deadline)
         if side is Side.MEMORY:
-            return _done(temporary.submit(encoded))
+            return self._submit_to_memory(encoded, deadline)
         if isinstance(command, Take):
             return self._take_from_both(encoded, command, deadline)
         assert isinstance(command, Settle), f"{command} is refused across"
         return self._settle_both(encoded, deadline)
+
+    def _submit_to_memory(self, encoded: EncodedCommand, deadline: float | None) -> Submitted:
+        """Execute a command on temporary tubes; record its act in the log, without its result."""
+        outcome = self._temporary.submit(encoded)
+        if encoded.act is None:
+            return _done(outcome)
+        message = log_pb2.RecordAct(act=act_message(encoded.act))
+        recorded = self._log.submit(encode_leader_command(RECORD_ACT, message), deadline)
+        return _after(recorded, lambda _recorded: outcome)
 
     # ------------------------------------------------------------------------------ both sides
 

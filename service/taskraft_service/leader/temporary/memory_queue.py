@@ -27,7 +27,7 @@ COLLECT_BYTES: Final = 4 * 1024 * 1024
 RESERVE_SHARE: Final = 8
 """Commands other than puts may exceed the memory limit by the limit divided by this number."""
 LIMITS: Final = Limits(requests_max=100_000, resident_bytes_max=16 * 1024 * 1024)
-"""Limits that differ from those of the replicated queue, because everything is in memory."""
+"""Limits that differ from the replicated queue, because everything is in memory."""
 
 
 class MemoryQueue:

@@ -11,7 +11,11 @@ from taskraft_service.entries.encoded_command import EncodedCommand, encode_lead
 from taskraft_service.queue.entities.id_layout import TEMPORARY_TASKS
 from taskraft_service.queue.entities.refusal import ItemRefusal
 from taskraft_service.queue.operations.leadership import NoteCalls
-from taskraft_service.queue.operations.settlements import SettleResult, TouchedLease
+from taskraft_service.queue.operations.settlements import (
+    GivenUpLease,
+    SettleResult,
+    TouchedLease,
+)
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup
 
 
@@ -73,10 +77,13 @@ class SplitSettle:
         """Return the joined result, in the order of the items."""
         refused: list[ItemRefusal] = []
         touched: list[TouchedLease] = []
+        given_up: list[GivenUpLease] = []
         for places, result in zip(self._places, (logged, temporary), strict=True):
             refused += [ItemRefusal(places[one.item], one.refusal) for one in result.refused]
             touched += result.touched
+            given_up += result.given_up
         refused.sort(key=lambda one: one.item)
         places_of = {token: place for place, token in enumerate(self._tokens)}
         touched.sort(key=lambda lease: places_of[lease.token])
-        return SettleResult(refused, touched)
+        given_up.sort(key=lambda lease: places_of[lease.token])
+        return SettleResult(refused, touched, given_up)

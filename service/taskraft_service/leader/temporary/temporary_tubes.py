@@ -227,7 +227,7 @@ class TemporaryTubes:
         )
 
     def _without_session(self, session_id: str) -> Refusal | None:
-        """Open the session of a take in this queue too; return a refusal if it does not exist."""
+        """Open the session of a take in this queue too; return a refusal if it is unknown."""
         assert self._memory is not None
         if self._memory.queue.session(session_id) is not None:
             return None

@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from taskraft_service.api.rpc.call_load import CallCounts
+from taskraft_service.distribution import Distribution
 from taskraft_service.leader.node_phases import NodePhase, PhaseMachine
 from taskraft_service.leader.proposer import Proposer
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.storage.disk_monitor import DiskMonitor
+
+
+def _with_exemplars(
+    seconds: Distribution,
+) -> Sequence[tuple[str, float] | tuple[str, float, Exemplar]]:
+    """Return the buckets of a distribution, with the exemplars that it has."""
+    if not seconds.exemplars:
+        return seconds.buckets()
+    found: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    for place, (bound, count) in enumerate(seconds.buckets()):
+        kept = seconds.exemplars.get(place)
+        if kept is None:
+            found.append((bound, count))
+        else:
+            shown = Exemplar(dict(kept.labels), kept.number, kept.at_seconds)
+            found.append((bound, count, shown))
+    return found
 
 
 class NodeCollector(Collector):
@@ -59,6 +83,7 @@ class NodeCollector(Collector):
         yield self._build()
         yield self._phase()
         yield self._by_outcome()
+        yield self._durations()
         yield CounterMetricFamily(
             "taskraft_dropped_commands",
             "Commands that never reached the log.",
@@ -116,6 +141,18 @@ class NodeCollector(Collector):
         for (method, outcome), count in sorted(self._calls.by_outcome.items()):
             calls.add_metric((method.rpartition("/")[2], outcome), count)
         return calls
+
+    def _durations(self) -> Metric:
+        durations = HistogramMetricFamily(
+            "taskraft_call_seconds",
+            "Time of unary calls on this node, with waits for tasks and for the leader.",
+            labels=("method",),
+        )
+        for method, seconds in sorted(self._calls.seconds.items()):
+            if not seconds.is_empty:
+                name = method.rpartition("/")[2]
+                durations.add_metric((name,), _with_exemplars(seconds), seconds.total)
+        return durations
 
     def _feed(self) -> Iterator[Metric]:
         high = GaugeMetricFamily(

@@ -7,9 +7,16 @@ from heapq import nlargest
 from itertools import islice
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 
+from taskraft_service.distribution import Distribution
 from taskraft_service.machine.queue_locator import QueueLocator
+from taskraft_service.machine.task_distributions import TaskDistributions, TubeDistributions
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.task_state import GONE, State
 
@@ -91,3 +98,41 @@ class TubeCollector:
                 oldest.add_metric((name,), age_ms / 1000)
             yield None
         yield from (calls, held, oldest)
+
+
+class TaskTimesCollector:
+    """Reads the distributions of waits, runs and attempts; a ``SlicedCollector``.
+
+    Args:
+        distributions: distributions of the sampled events.
+    """
+
+    def __init__(self, distributions: TaskDistributions) -> None:
+        self._distributions = distributions
+
+    def slices(self) -> Iterator[Metric | None]:
+        """Yield the histograms, and None between two steps."""
+        reads: tuple[tuple[str, str, Callable[[TubeDistributions], Distribution]], ...] = (
+            (
+                "taskraft_task_wait_seconds",
+                "Time in READY before a take; a sample of the newest events.",
+                lambda tube: tube.waits,
+            ),
+            (
+                "taskraft_task_run_seconds",
+                "Time in TAKEN until the lease ended; a sample of the newest events.",
+                lambda tube: tube.runs,
+            ),
+            (
+                "taskraft_task_attempts",
+                "Attempts of tasks that ended or were buried; a sample of the newest events.",
+                lambda tube: tube.attempts,
+            ),
+        )
+        for name, text, read in reads:
+            histogram = HistogramMetricFamily(name, text, labels=("tube",))
+            for tube, distributions in self._distributions:
+                found = read(distributions)
+                histogram.add_metric((tube,), found.buckets(), found.total)
+            yield histogram
+            yield None

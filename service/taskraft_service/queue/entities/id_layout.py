@@ -28,7 +28,7 @@ SEQUENCE_BITS: Final = 36
 TERM_BITS: Final = CELL_BIT - SEQUENCE_BITS
 """Bits for the term; the numbers of a leadership can repeat after 16 384 terms."""
 SEQUENCE_RESERVE: Final = 1 << 30
-"""Minimum of unused numbers at which the leader ends its leadership; enough for hours."""
+"""Minimum number of unused numbers at which the leader ends its leadership; enough for hours."""
 
 
 def first_temporary(term: int) -> int:

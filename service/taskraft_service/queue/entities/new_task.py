@@ -32,7 +32,7 @@ Reference: TypeAlias = TaskReference | ItemReference
 
 @value
 class Dependencies:
-    """The dependencies of a new task, and what happens if one of them fails."""
+    """The dependencies of a new task, and the effect of a failed dependency."""
 
     on: tuple[Reference, ...]
     on_failure: OnDependencyFailure = OnDependencyFailure.CANCEL
@@ -56,7 +56,7 @@ class UniqueAmong:
 
     Args:
         states: tasks in these states.
-        ms: tasks that were put within this time.
+        ms: tasks that were put within this time, in milliseconds.
     """
 
     states: tuple[State, ...] = (

@@ -36,7 +36,7 @@ class TokenBucket:
     __slots__ = ("at_ms", "burst", "level", "per_second")
 
     def __init__(self, per_second: int, burst: int, now_ms: int) -> None:
-        """Start full."""
+        """Start with a full bucket."""
         assert per_second > 0
         assert burst > 0
         self.per_second = per_second
@@ -211,7 +211,7 @@ class SubqueueRates:
         self._touched.clear()
 
     def digest_parts(self, now_ms: int) -> Iterator[bytes]:
-        """Yield the state without full buckets, which some replicas have removed already."""
+        """Yield the state without full buckets, which replicas remove at different times."""
         for name, bucket in sorted(self._buckets.items()):
             if not bucket.is_full(now_ms):
                 yield repr((name, bucket.level, bucket.at_ms)).encode()

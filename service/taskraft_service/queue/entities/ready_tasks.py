@@ -41,7 +41,7 @@ class OffersByType(Protocol):
     """Whether the tube ever had a ready task with a type; part of the tube's record."""
 
     def ask(self, types: Sequence[str]) -> list[OrderedIndex]:
-        """Return the orders of some types; they become invalid when another entry changes."""
+        """Return the orders of the given types; they become invalid when another entry changes."""
 
 
 class ReadyOrder(Offers, Protocol[TaskT_contra]):
@@ -89,7 +89,7 @@ class ReadyOrder(Offers, Protocol[TaskT_contra]):
         """Subtract leases that have ended."""
 
     def offered(self, ready: int) -> int:
-        """Return approximately how many of ``ready`` ready tasks can be taken now."""
+        """Return the approximate number of the ``ready`` ready tasks that can be taken now."""
 
     @property
     def offers(self) -> int:

@@ -24,6 +24,7 @@ class Reason(IntEnum):
     GROUP_NOT_FOUND = 4
     SCHEDULE_NOT_FOUND = 5
     DEPENDENCY_NOT_FOUND = 7
+    BULK_SWEEP_NOT_FOUND = 9
     TUBE_EXISTS = 10
     KEY_TAKEN = 11
     REQUEST_ID_REUSED = 12
@@ -115,13 +116,13 @@ def first_of(refusals: Sequence[Refusal]) -> Refusal:
 
 
 def at_item(item: int, refusal: Refusal, path: str = "") -> Refusal:
-    """Return the refusal of a whole request for one of its items at ``path``."""
+    """Add the number of an item to its refusal, and ``path`` to the names of the fields."""
     metadata = {**refusal.metadata, "item": str(item)}
     return within(replace(refusal, metadata=metadata), path)
 
 
 def within(refusal: Refusal, path: str) -> Refusal:
-    """Return the refusal of a request for a part of it at ``path``."""
+    """Add ``path`` to the names of the fields in a refusal, for the refusal of the request."""
     metadata = dict(refusal.metadata)
     if path and "field" in metadata:
         metadata["field"] = path + metadata["field"]

@@ -19,7 +19,7 @@ class Position(IntEnum):
 
 
 class Exhausted(IntEnum):
-    """What happens to a task without attempts left; numbers are those of the contract."""
+    """Action on a task without attempts left; numbers are those of the contract."""
 
     BURY = 1
     DEAD_LETTER = 2

@@ -152,7 +152,7 @@ class SessionRegistry(dict[str, QueueSession]):
     __slots__ = ("_dirty", "_ended", "by_number", "number")
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without sessions."""
         super().__init__()
         self.by_number: dict[int, QueueSession] = {}
         self.number = 0
@@ -202,7 +202,7 @@ class SessionRegistry(dict[str, QueueSession]):
         self._dirty.clear()
 
     def restore(self, store: Store) -> None:
-        """Read all sessions."""
+        """Read all sessions from the store."""
         for _, record in store.scan(SESSION, prefix_stop(SESSION)):
             session, _ = SESSION_RECORD.read(record)
             session.written = timer_key(session.timer) if session.timer is not None else b""

@@ -23,7 +23,7 @@ class State(IntEnum):
 
 
 class TaskOutcome(IntEnum):
-    """How a task ended; numbers are those of taskraft.v1.Task.Outcome.
+    """Outcome of a task that has ended; numbers are those of taskraft.v1.Task.Outcome.
 
     NONE: the task has not ended.
     """

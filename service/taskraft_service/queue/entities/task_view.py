@@ -12,7 +12,7 @@ from taskraft_service.queue.values import value
 
 
 class OnDependencyFailure(IntEnum):
-    """What happens to a task when a dependency ends without being acknowledged.
+    """Effect on a task if one of its dependencies ends without being acknowledged.
 
     Numbers are those of taskraft.v1.TaskSpec.OnDependencyFailure; 0 there means CANCEL.
     """
@@ -40,7 +40,7 @@ class Waiting:
 
     Args:
         open: dependencies that have not ended; at least one.
-        on_failure: what happens if one of them fails.
+        on_failure: effect of a failed dependency.
         delay_ms: delay of the task after the last of them has ended.
     """
 
@@ -115,7 +115,7 @@ class Extras:
         progress: the progress of the last touch.
         result: the result of the acknowledgement.
         result_content_type: media type of the result.
-        outcome: how a kept task ended.
+        outcome: outcome of a kept task.
         retain_until_ms: instant at which a kept task is removed; 0: never.
         unique_key: key that is unique among the tasks of the tube that ``UniqueAmong`` selects.
         group: name of the task's group.

@@ -93,7 +93,7 @@ class TubeCounters:
     )
 
     def __init__(self) -> None:
-        """Start at zero."""
+        """Set all counters to zero."""
         self.states = [0] * STATE_COUNT
         self.calls = [0] * KIND_COUNT
         self.noted = [0] * CALL_COUNT

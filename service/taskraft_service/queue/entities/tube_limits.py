@@ -102,7 +102,7 @@ class TubeLimits:
             self.bucket.change(rate, burst, now_ms)
 
     def takeable(self, now_ms: int) -> int | None:
-        """Return how many tasks the limits allow to be taken now; None: unlimited."""
+        """Return the number of tasks that can be taken now under the limits; None: unlimited."""
         bucket, concurrency = self.bucket, self.options.concurrency
         if not concurrency:
             return None if bucket is None else bucket.left(now_ms)

@@ -41,7 +41,7 @@ class TtlPolicy(IntEnum):
 
 
 class OnAck(IntEnum):
-    """What happens to acknowledged tasks; numbers are those of the contract."""
+    """Treatment of acknowledged tasks: removed or kept; numbers are those of the contract."""
 
     REMOVE = 1
     KEEP = 2

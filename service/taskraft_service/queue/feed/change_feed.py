@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from taskraft_service.queue.entities.event_cause import NO_CAUSE, EventCause
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask
-from taskraft_service.queue.feed.chunk import ChangeChunk, Event, events_of, read_header
+from taskraft_service.queue.feed.chunk import ChangeChunk, Event, Field, events_of, read_header
 from taskraft_service.queue.feed.feed_partition import FeedPartition, PartitionView
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import chunk_key, partition_stop
@@ -53,7 +54,7 @@ RETENTION_CHUNKS_MAX: Final = 64
 """Maximum number of chunks of a partition that one decision on retention reads."""
 
 
-def _forget(_row: tuple[int | str, ...]) -> None:
+def _forget(_row: tuple[Field, ...]) -> None:
     """Drop an event, because there is no feed before the first Startup command."""
 
 
@@ -70,7 +71,7 @@ class ChangeFeed:
         self._trimmed: list[RangeDeletion] = []
         self.feed_id = ""
         self.partitions: list[FeedPartition] = []
-        self.appends: tuple[Callable[[tuple[int | str, ...]], None], ...] = (_forget,)
+        self.appends: tuple[Callable[[tuple[Field, ...]], None], ...] = (_forget,)
 
     def begin(self, feed_id: str, partitions: int) -> None:
         """Set the id and the number of partitions, once in the lifetime of a cluster."""
@@ -91,7 +92,7 @@ class ChangeFeed:
         kind: EventKind,
         from_state: State,
         to_state: State,
-        reason: str = "",
+        cause: EventCause = NO_CAUSE,
         outcome: TaskOutcome = NO_OUTCOME,
     ) -> None:
         """Append one event per task, in order; all tasks make the same transition in one tube.
@@ -128,7 +129,7 @@ class ChangeFeed:
                     since_ms,
                     task.subqueue,
                     session.label if session is not None else "",
-                    reason,
+                    cause,
                     task.type,
                     task.payload_bytes,
                     outcome,
@@ -209,15 +210,14 @@ class ChangeFeed:
             if low <= part.low_seq:
                 continue
             removed += low - part.low_seq
-            part.low_seq = low
             self._trimmed.append(RangeDeletion(chunk_key(number, 0), chunk_key(number, low + 1)))
-            part.measure(self._store)
+            part.trim(self._store, low)
         return removed
 
     def collect(self, writes: list[Write], version: FeedVersion) -> None:
         """Append the new events to ``writes`` as chunks of a version, and drop their rows."""
         for part in self.partitions:
-            part.collect(writes, self._rows_max, version)
+            part.collect(self._store, writes, self._rows_max, version)
         writes.extend(self._trimmed)
         self._trimmed.clear()
 

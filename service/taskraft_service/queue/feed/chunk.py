@@ -12,9 +12,11 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import attrgetter
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from taskraft_service.queue.entities.event_cause import NO_CAUSE, EventCause
 from taskraft_service.queue.values import value
 from taskraft_service.versions import FeedVersion
 
@@ -40,7 +42,16 @@ class Event(NamedTuple):
     type: str
     payload_bytes: int
     outcome: int
+    message: str = ""
+    fingerprint: int = 0
+    target: str = ""
 
+
+Field: TypeAlias = "int | str | EventCause"
+"""A field of an event in memory; the fields are those of ``COLUMNS`` up to ``outcome``.
+
+The place of ``reason`` has the cause, which also has the columns after ``outcome``.
+"""
 
 COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
     ("revision", "q", 8),
@@ -61,15 +72,20 @@ COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
     ("type", "i", 4),
     ("payload_bytes", "i", 4),
     ("outcome", "b", 1),
+    ("message", "i", 4),
+    ("fingerprint", "q", 8),
+    ("target", "i", 4),
 )
 """Name, type and bytes of each column, in the order of the fields of an event."""
 
 ROW_BYTES: Final = sum(width for _, _, width in COLUMNS)
-FIELDS: Final = len(COLUMNS)
+FIELDS: Final = 18
+"""Number of fields of an event in memory, and number of columns in format 2."""
 AT_MS_COLUMN: Final = 2
 TUBE_COLUMN: Final = 3
-TEXT_COLUMNS: Final = frozenset((12, 13, 14, 15))
-_FORMAT: Final = FeedVersion.V2
+CAUSE_COLUMN: Final = 14
+TEXT_COLUMNS: Final = frozenset((12, 13, 14, 15, 18, 20))
+_FORMAT: Final = FeedVersion.V3
 _SWAP: Final = sys.byteorder == "big"
 
 
@@ -108,6 +124,15 @@ class ChangeColumns:
     type: bytes
     payload_bytes: bytes
     outcome: bytes
+    message: bytes
+    fingerprint: bytes
+    target: bytes
+
+
+columns_of: Final[Callable[[ChangeColumns], tuple[bytes, ...]]] = attrgetter(
+    *(name for name, _, _ in COLUMNS)
+)
+"""Returns the arrays of columns in the order of ``COLUMNS``."""
 
 
 @value
@@ -131,6 +156,7 @@ class ChunkHeader:
     ``bytes_before``: bytes that the partition had written before this chunk.
     """
 
+    version: FeedVersion
     rows: int
     first_ms: int
     last_ms: int
@@ -176,31 +202,59 @@ def _pack_texts(column: Sequence[str], places: dict[str, int]) -> bytes:
     return pack("i", list(map(places.__getitem__, column)))
 
 
-def encode(fields: Sequence[int | str], bytes_before: int = 0) -> bytes:
-    """Return events in stored form 2; ``fields`` has the fields of event after event."""
+def _pack_causes(column: Sequence[EventCause], places: dict[str, int]) -> list[bytes]:
+    """Return the columns reason, message, fingerprint and target of causes."""
+    rows = len(column)
+    if column.count(NO_CAUSE) == rows:  # the usual case
+        none = bytes(4 * rows)
+        return [none, none, bytes(8 * rows), none]
+    return [
+        _pack_texts([cause.reason for cause in column], places),
+        _pack_texts([cause.message for cause in column], places),
+        _pack_numbers("q", [cause.fingerprint for cause in column]),
+        _pack_texts([cause.target for cause in column], places),
+    ]
+
+
+def encode(fields: Sequence[Field], bytes_before: int = 0) -> bytes:
+    """Return events in the newest format; ``fields`` has the fields of event after event."""
     tubes: dict[str, int] = {}
     texts: dict[str, int] = {"": 0}
     parts: list[bytes] = []
-    for place, (_, code, _) in enumerate(COLUMNS):
+    causes: list[bytes] = []
+    for place, (_, code, _) in enumerate(COLUMNS[:FIELDS]):
         column: Sequence[Any] = fields[place::FIELDS]
         if place == TUBE_COLUMN:
             parts.append(_pack_texts(column, tubes))
+        elif place == CAUSE_COLUMN:
+            reason, *causes = _pack_causes(column, texts)
+            parts.append(reason)
         elif place in TEXT_COLUMNS:
             parts.append(_pack_texts(column, texts))
         else:
             parts.append(_pack_numbers(code, column))
-    names = b"".join(_framed(text) for text in (*tubes, *texts))
     first_ms, last_ms = fields[AT_MS_COLUMN], fields[AT_MS_COLUMN - FIELDS]
-    header = _header.pack(
-        _FORMAT, len(fields) // FIELDS, first_ms, last_ms, bytes_before, len(tubes), len(texts)
-    )
-    return b"".join((header, names, *parts))
+    assert isinstance(first_ms, int)
+    assert isinstance(last_ms, int)
+    rows = len(fields) // FIELDS
+    columns = ChangeColumns(list(tubes), list(texts), b"", *parts, *causes)
+    return store_columns(columns, rows, first_ms, last_ms, bytes_before)
 
 
-ENCODERS: Final[Mapping[FeedVersion, Callable[[Sequence[int | str], int], bytes]]] = {
-    FeedVersion.V2: encode,
+def store_columns(
+    columns: ChangeColumns, rows: int, first_ms: int, last_ms: int, bytes_before: int
+) -> bytes:
+    """Return columns in the newest format."""
+    tubes, texts = columns.tubes, columns.texts
+    names = b"".join(_framed(text) for text in (*tubes, *texts))
+    header = _header.pack(_FORMAT, rows, first_ms, last_ms, bytes_before, len(tubes), len(texts))
+    return b"".join((header, names, *columns_of(columns)))
+
+
+ENCODERS: Final[Mapping[FeedVersion, Callable[[Sequence[Field], int], bytes]]] = {
+    FeedVersion.V3: encode,
 }
-"""Encoders of events by stored form; a node writes the form that the cluster version determines.
+"""Encoders of events by format; a node writes the format that the cluster version determines.
 
 Arguments: the fields of the events, and the bytes that the partition had written before them.
 """
@@ -214,8 +268,7 @@ def _framed(text: str) -> bytes:
 def read_header(frame: bytes) -> ChunkHeader:
     """Return the header of a stored chunk."""
     form, rows, first_ms, last_ms, bytes_before, tubes, texts = _header.unpack_from(frame)
-    assert form == _FORMAT
-    return ChunkHeader(rows, first_ms, last_ms, bytes_before, tubes, texts)
+    return ChunkHeader(FeedVersion(form), rows, first_ms, last_ms, bytes_before, tubes, texts)
 
 
 def cut(frame: bytes, first: int, last: int) -> ChangeColumns:
@@ -230,10 +283,12 @@ def cut(frame: bytes, first: int, last: int) -> ChangeColumns:
         names.append(frame[at : at + length].decode())
         at += length
     columns = []
-    for _, _, width in COLUMNS:
+    stored = COLUMNS[:FIELDS] if header.version is FeedVersion.V2 else COLUMNS
+    for _, _, width in stored:
         columns.append(frame[at + first * width : at + last * width])
         at += header.rows * width
     assert at == len(frame)
+    columns += [bytes((last - first) * width) for _, _, width in COLUMNS[len(stored) :]]
     return ChangeColumns(names[: header.tubes], names[header.tubes :], b"", *columns)
 
 
@@ -250,6 +305,20 @@ def events_of(columns: ChangeColumns) -> Iterator[Event]:
             fields.append(numbers)
     for row in zip(*fields, strict=True):
         yield Event(*row)
+
+
+def cut_row(columns: ChangeColumns, row: int) -> Event:
+    """Return the event in one row of columns."""
+    fields: list[int | str] = []
+    for place, (name, code, width) in enumerate(COLUMNS):
+        (number,) = unpack(code, getattr(columns, name)[row * width : (row + 1) * width])
+        if place == TUBE_COLUMN:
+            fields.append(columns.tubes[number])
+        elif place in TEXT_COLUMNS:
+            fields.append(columns.texts[number])
+        else:
+            fields.append(number)
+    return Event(*fields)  # type: ignore[arg-type]  # one value per field, by the table of columns
 
 
 def only(chunk: ChangeChunk, tubes: Collection[str], kinds: Collection[int]) -> ChangeChunk:

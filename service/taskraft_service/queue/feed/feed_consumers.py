@@ -68,7 +68,7 @@ class FeedConsumers:
     __slots__ = ("_by_name", "_dirty")
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without consumers."""
         self._by_name: dict[str, FeedConsumer] = {}
         self._dirty: dict[str, None] = {}
 
@@ -117,7 +117,7 @@ class FeedConsumers:
         self._dirty.clear()
 
     def restore(self, store: Store) -> None:
-        """Read all consumers."""
+        """Read all consumers from the store."""
         for _, record in store.scan(CONSUMER, prefix_stop(CONSUMER)):
             consumer, _ = CONSUMER_RECORD.read(record)
             self._by_name[consumer.name] = consumer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from taskraft_service.queue.feed.chunk import (
@@ -10,10 +10,13 @@ from taskraft_service.queue.feed.chunk import (
     ENCODERS,
     FIELDS,
     ChangeChunk,
+    ChangeColumns,
+    Field,
     cut,
     encode,
     read_header,
 )
+from taskraft_service.queue.feed.chunk_merge import ChunkTail, StoredChunk, join, merge
 from taskraft_service.queue.store.field_table import FieldTable
 from taskraft_service.queue.store.fields import Number
 from taskraft_service.queue.store.keys import chunk_key, partition_stop
@@ -29,6 +32,9 @@ PARTITION_NUMBERS: Final[FieldTable[dict[str, int]]] = FieldTable(
     Number("bytes_written", "Q"),
 )
 """First sequence number, first number not in the store, last instant, bytes written so far."""
+
+PIECES_MAX: Final = 256
+"""Maximum number of stored chunks that one chunk of ``read`` joins; bounds the time of one step."""
 
 
 @value
@@ -51,6 +57,7 @@ class FeedPartition:
     """
 
     __slots__ = (
+        "_tail",
         "bytes_floor",
         "bytes_written",
         "fresh",
@@ -66,11 +73,12 @@ class FeedPartition:
         self.number = number
         self.low_seq = 0
         self.stored_seq = 0
-        self.fresh: list[int | str] = []
+        self.fresh: list[Field] = []
         self.high_ms = 0
         self.bytes_written = 0
         self.bytes_floor = 0
         self.oldest_ms = 0
+        self._tail = ChunkTail()
 
     @property
     def high_seq(self) -> int:
@@ -91,9 +99,22 @@ class FeedPartition:
         self, store: Store, from_seq: int, to_seq: int, rows_max: int
     ) -> Iterator[ChangeChunk]:
         """Yield the events of a range from the store and from memory; see ``ChangeFeed.read``."""
+        at = first = max(from_seq, self.low_seq)
+        pieces: list[ChangeColumns] = []
+        for columns, rows in self._pieces(store, at, min(to_seq, self.high_seq), rows_max):
+            if pieces and (at + rows - first > rows_max or len(pieces) == PIECES_MAX):
+                yield ChangeChunk(self.number, first, at, at - first, join(pieces))
+                pieces, first = [], at
+            pieces.append(columns)
+            at += rows
+        if pieces:
+            yield ChangeChunk(self.number, first, at, at - first, join(pieces))
+
+    def _pieces(
+        self, store: Store, at: int, stop: int, rows_max: int
+    ) -> Iterator[tuple[ChangeColumns, int]]:
+        """Yield the columns and the rows of each stored chunk of a range, then those in memory."""
         number = self.number
-        at = max(from_seq, self.low_seq)
-        stop = min(to_seq, self.high_seq)
         stored_stop = min(stop, self.stored_seq)
         if at < stored_stop:
             first_key = chunk_key(number, at + 1)
@@ -103,8 +124,7 @@ class FeedPartition:
                 assert start <= at < end, f"partition {number} has no chunk with {at}"
                 for first in range(at, min(end, stored_stop), rows_max):
                     last = min(first + rows_max, end, stored_stop)
-                    columns = cut(frame, first - start, last - start)
-                    yield ChangeChunk(number, first, last, last - first, columns)
+                    yield cut(frame, first - start, last - start), last - first
                 at = min(end, stored_stop)
                 if at == stored_stop:
                     break
@@ -112,31 +132,68 @@ class FeedPartition:
         while at < stop:
             first = at - self.stored_seq
             last = min(first + rows_max, stop - self.stored_seq)
-            columns = cut(encode(self.fresh[first * FIELDS : last * FIELDS]), 0, last - first)
-            yield ChangeChunk(number, at, at + last - first, last - first, columns)
+            frame = encode(self.fresh[first * FIELDS : last * FIELDS])
+            yield cut(frame, 0, last - first), last - first
             at += last - first
 
-    def collect(self, writes: list[Write], rows_max: int, version: FeedVersion) -> None:
-        """Append the new events to ``writes`` as chunks of at most ``rows_max``; drop the rows."""
+    def collect(
+        self, store: Store, writes: list[Write], rows_max: int, version: FeedVersion
+    ) -> None:
+        """Append the new events to ``writes`` as chunks of at most ``rows_max``; drop the rows.
+
+        Small chunks that the store has already are merged with the new chunks (``ChunkTail``).
+        Chunks whose events are all trimmed are not written, and no later chunk merges with them.
+        """
         fresh = self.fresh
         if not fresh:
             return
+        changed: dict[int, bytes | None] = {}
         fields_max = rows_max * FIELDS
         for first in range(0, len(fresh), fields_max):
             piece = fresh[first : first + fields_max]
             frame = ENCODERS[version](piece, self.bytes_written)
             header = read_header(frame)
-            self.oldest_ms = self.oldest_ms or header.first_ms
             self.high_ms = header.last_ms
-            self.bytes_written += len(frame)
             self.stored_seq += header.rows
-            writes.append((chunk_key(self.number, self.stored_seq), frame))
+            if self.stored_seq <= self.low_seq:
+                continue
+            self.oldest_ms = self.oldest_ms or header.first_ms
+            self.bytes_written += len(frame)
+            changed[self.stored_seq] = frame
+            for chunks in self._tail.add(StoredChunk(self.stored_seq, header.rows), rows_max):
+                self._merge(store, chunks, changed)
         fresh.clear()  # in place: ``ChangeFeed.appends`` holds the ``extend`` of this list
+        writes.extend((chunk_key(self.number, end), frame) for end, frame in changed.items())
+
+    def _merge(
+        self, store: Store, chunks: Sequence[StoredChunk], changed: dict[int, bytes | None]
+    ) -> None:
+        """Replace chunks by one chunk in ``changed``: by last sequence number plus 1, the frame."""
+        missing = [one.end_seq for one in chunks if one.end_seq not in changed]
+        keys = [chunk_key(self.number, end) for end in missing]
+        frames = dict(zip(missing, store.get_many(keys), strict=True)) | changed
+        found = [frame for one in chunks if (frame := frames[one.end_seq]) is not None]
+        assert len(found) == len(chunks), f"partition {self.number}: no chunk at one of {missing}"
+        merged, last = merge(found), chunks[-1].end_seq
+        for end in (one.end_seq for one in chunks):
+            if end in missing:
+                changed[end] = None
+            else:
+                del changed[end]
+        changed[last] = merged
+        if last == self.stored_seq:
+            self.bytes_written = read_header(merged).bytes_before + len(merged)
 
     def restore(self, low_seq: int, stored_seq: int, high_ms: int, bytes_written: int) -> None:
         """Set the numbers from the meta record."""
         self.low_seq, self.stored_seq = low_seq, stored_seq
         self.high_ms, self.bytes_written = high_ms, bytes_written
+
+    def trim(self, store: Store, low_seq: int) -> None:
+        """Start the partition at a higher sequence number; the caller deletes the chunks."""
+        self.low_seq = low_seq
+        self._tail.trim(low_seq)
+        self.measure(store)
 
     def measure(self, store: Store) -> None:
         """Read the size and age of the oldest chunk."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from taskraft_service.queue.entities.event_cause import NO_CAUSE
 from taskraft_service.queue.entities.instants import NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
@@ -193,7 +194,7 @@ def _switch_one(queue_state: QueueState, task: QueueTask, state: State, duration
         task.extras = replace(task.extras, retain_until_ms=retain_until_ms)
         end(queue_state, task, SWITCHES[state], TaskOutcome.PROCESSED)
     elif state is BURIED:
-        bury(queue_state, task, SWITCHES[state], None, "", EventKind.SWITCH)
+        bury(queue_state, task, SWITCHES[state], None, NO_CAUSE, EventKind.SWITCH)
     else:
         transition(queue_state, task.tube, (task,), SWITCHES[state])
 

@@ -103,7 +103,7 @@ class TakeCriteria(Protocol):
 
     @property
     def types(self) -> Sequence[str]:
-        """Accepted types; empty: all."""
+        """Accepted types of tasks; empty: all types."""
 
     @property
     def priority_bound(self) -> int | None:

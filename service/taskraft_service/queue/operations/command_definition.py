@@ -221,7 +221,7 @@ class CommandDefinition(Generic[C, R]):
         execute: changes the state and returns the result, or a refusal without an effect.
         predict: adds the tubes in which the command may make tasks ready.
         side: where the command is executed: replicated log, temporary tubes, or both.
-        answer: how the result is kept for a repeated request id; None: the result is not kept.
+        answer: codec of the result that is kept for a repeated request id; None: no result is kept.
         side_violations: yields the fields that would connect both sides, with their paths.
         growth_bytes: upper bound of the content that the command adds to temporary tubes.
     """

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from taskraft_service.queue.entities.event_cause import failure_cause
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.new_task import (
@@ -193,7 +194,8 @@ def _hear(state: QueueState, task: QueueTask, ending: TaskEnding) -> None:
         task.extras = replace(task.extras, waiting=rest, failure=failure)
         if waiting.on_failure is OnDependencyFailure.CANCEL:
             operation = Operation.DEPENDENCY_FAILED
-            end(state, task, operation, TaskOutcome.DEPENDENCY_FAILED, reason=place)
+            cause = failure_cause(failure, target=place)
+            end(state, task, operation, TaskOutcome.DEPENDENCY_FAILED, cause=cause)
             return
     if not still_open:
         _begin_delay(state, task, waiting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from taskraft_service.queue.entities.event_cause import failure_cause
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal
@@ -164,7 +165,7 @@ def bury(state: QueueState, command: Bury) -> CountResult | Refusal:
     if isinstance(tube, Refusal):
         return tube
     failure = command.failure
-    reason = failure.type if failure is not None else ""
+    cause = failure_cause(failure)
 
     def change(task: QueueTask) -> bool | Refusal:
         if task.state is BURIED:
@@ -172,7 +173,7 @@ def bury(state: QueueState, command: Bury) -> CountResult | Refusal:
         if task.state not in (READY, DELAYED):
             return wrong_state(task)
         leave_order(task)
-        bury_task(state, task, Operation.BURY, failure, reason)
+        bury_task(state, task, Operation.BURY, failure, cause)
         return True
 
     return change_each(state, tube, command.selector, (READY, DELAYED), change)

@@ -174,7 +174,7 @@ class PutPlan:
         self.ids.append(0)
 
     def _has_capacity(self, tasks: int, more_bytes: int) -> bool:
-        """Return whether the tube can grow by this much; otherwise refuse the item."""
+        """Return whether the tube can grow by these tasks and bytes; otherwise refuse the item."""
         refusal = self._tube.refusal_to_grow(tasks, more_bytes) if self._is_limited else None
         if refusal is None:
             return True
@@ -221,7 +221,7 @@ class PutPlan:
         return there is not None and there.state in FINISHED
 
     def _growth(self, conflict: Conflict) -> int:
-        """Return by how many bytes an item grows the existing task; negative if it shrinks."""
+        """Return the bytes that an item adds to the existing task; negative if the task shrinks."""
         if conflict.new.on_conflict is not OnConflict.REPLACE_IF_WAITING:
             return 0
         place = conflict.task_id - self._tube.next_id

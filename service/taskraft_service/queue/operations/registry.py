@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
+from taskraft_service.queue.entities.managed_act import ManagedAct
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.operations import (
     admin,
+    audit,
     batch,
+    bulk_sweeps,
     cancel,
     feed,
     groups,
@@ -30,7 +33,14 @@ from taskraft_service.queue.operations import (
     update_tube,
 )
 from taskraft_service.queue.operations.admin import Restart, Snatch, Switch
+from taskraft_service.queue.operations.audit import RecordAct
 from taskraft_service.queue.operations.batch import BatchResult, ExecuteBatch
+from taskraft_service.queue.operations.bulk_sweeps import (
+    BulkSweepResult,
+    RunBulkSweep,
+    StartBulkSweep,
+    StopBulkSweep,
+)
 from taskraft_service.queue.operations.cancel import Cancel, CancelResult
 from taskraft_service.queue.operations.command_definition import (
     AnswerCodec,
@@ -77,6 +87,7 @@ from taskraft_service.queue.operations.tubes import CreateTube, DropTube, Trunca
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.values import value
 
 ChosenTasks: TypeAlias = (
     Kick | Bury | Delete | Move | UpdateTasks | Snatch | Restart | Switch | Cancel
@@ -106,12 +117,28 @@ Administration: TypeAlias = (
     | SetWallOffset
     | SetClusterVersion
     | CommitCursor
+    | RecordAct
+    | StartBulkSweep
+    | RunBulkSweep
+    | StopBulkSweep
 )
 """Commands on tubes, groups, schedules, sessions, settings, the change feed and the clock."""
 
 Command: TypeAlias = (
     Put | Take | Settle | ChosenTasks | ExecuteBatch | SessionCommand | Administration
 )
+
+
+@value
+class ManagedCommand:
+    """A command in the log with its act of management."""
+
+    command: Command
+    act: ManagedAct
+
+
+LoggedCommand: TypeAlias = Command | ManagedCommand
+"""A command as an entry of the log holds it."""
 
 Result: TypeAlias = (
     PutResult
@@ -127,6 +154,7 @@ Result: TypeAlias = (
     | ScheduleResult
     | SettingsResult
     | StartupResult
+    | BulkSweepResult
     | Refusal
 )
 
@@ -153,6 +181,8 @@ DEFINITIONS: Final[Mapping[type, CommandDefinition[Any, Any]]] = {
         *schedules.DEFINITIONS,
         *leadership.DEFINITIONS,
         *feed.DEFINITIONS,
+        audit.DEFINITION,
+        *bulk_sweeps.DEFINITIONS,
     )
 }
 """The definitions by the type of the command."""

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final
 
+from taskraft_service.queue.entities.event_cause import NO_CAUSE, EventCause, failure_cause
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position, RetryPolicy
@@ -46,7 +47,7 @@ def put_back(
     kind: EventKind,
     release: Release,
     delay_ms: int,
-    reason: str = "",
+    cause: EventCause = NO_CAUSE,
 ) -> None:
     """Make a taken task READY or DELAYED, at its old position or at the requested one.
 
@@ -60,23 +61,23 @@ def put_back(
         task.order = (task.tube.lane(position), *task.order[1:])
     if delay_ms > 0:
         task.visible_at_ms = after(state.now_ms, delay_ms)
-    give_back(state, task, kind, reason, is_delayed=delay_ms > 0)
+    give_back(state, task, kind, cause, is_delayed=delay_ms > 0)
 
 
 def give_back(
     state: QueueState,
     task: QueueTask,
     kind: EventKind,
-    reason: str = "",
+    cause: EventCause = NO_CAUSE,
     *,
     is_delayed: bool = False,
 ) -> None:
     """Make a taken task READY or DELAYED; a task with a requested cancellation ends instead."""
     if task.extras.cancel_requested:
-        end(state, task, Operation.CANCEL_RETURNED, TaskOutcome.DELETED, kind, reason)
+        end(state, task, Operation.CANCEL_RETURNED, TaskOutcome.DELETED, kind, cause)
     else:
         operation = RETURNS[kind][is_delayed]
-        transition(state, task.tube, (task,), operation, kind, reason)
+        transition(state, task.tube, (task,), operation, kind, cause)
 
 
 def renew_ttl(state: QueueState, task: QueueTask, release: Release, delay_ms: int) -> int:
@@ -103,7 +104,7 @@ def renew_ttl(state: QueueState, task: QueueTask, release: Release, delay_ms: in
 LEASE_LOST: Final = Failure("LEASE_EXPIRED", "the time to run was over")
 SESSION_LOST: Final = Failure("SESSION_ENDED", "the session that held the task ended")
 EXHAUSTED: Final = "ATTEMPTS_EXHAUSTED"
-"""Reason in the feed if the task has no failure."""
+"""Reason in the feed if the last failure of the task has no class."""
 
 GROWTH_MAX: Final = 1_024
 """Number of failed attempts after which the delay stops growing."""
@@ -141,11 +142,14 @@ def hand_back(state: QueueState, task: QueueTask, kind: EventKind, failure: Fail
     """
     note_failure(state, task, failure)
     if _has_outlived(state, task):
-        give_back(state, task, kind)  # the time to live ends the task before the next take
+        give_back(
+            state, task, kind, failure_cause(failure)
+        )  # the time to live ends the task before the next take
     elif task.extras.cancel_requested or kind is EventKind.STARTUP_RELEASE:
-        come_back(state, task, kind)  # a cancelled task ends even if it has no attempts left
+        # A cancelled task ends even if it has no attempts left.
+        put_back(state, task, kind, UNSAID, 0, failure_cause(failure))
     else:
-        try_again(state, task, kind, UNSAID)
+        try_again(state, task, kind, UNSAID, failure)
 
 
 def _has_outlived(state: QueueState, task: QueueTask) -> bool:
@@ -159,24 +163,28 @@ def _has_outlived(state: QueueState, task: QueueTask) -> bool:
     return options.ttl_scope is not TtlScope.READY_ONLY or options.ttl_policy is not TtlPolicy.RESET
 
 
-def try_again(state: QueueState, task: QueueTask, kind: EventKind, release: Release) -> None:
+def try_again(
+    state: QueueState,
+    task: QueueTask,
+    kind: EventKind,
+    release: Release,
+    failure: Failure | None,
+) -> TaskOutcome:
     """End a failed attempt: schedule the next attempt, or give up if none is left.
 
     The release overrides the policy, except for the maximum number of attempts. The failure is
-    already stored in the task.
+    already stored in the task. Returns NONE if there is a next attempt, else as ``give_up``.
     """
     policy = policy_of(task)
-    failure = release.failure
-    reason = failure.type if failure is not None else ""
     is_last = is_last_attempt(task, failure)
     task.tube.counters.note(CountedOperation.FAIL)
     task.extras = replace(task.extras, failed_attempts=task.extras.failed_attempts + 1)
     if is_last:
-        give_up(state, task, kind, policy.exhausted, reason or EXHAUSTED)
-        return
+        return give_up(state, task, kind, policy.exhausted, failure_cause(failure, EXHAUSTED))
     delay_ms = backoff_ms(policy, task) if release.delay_ms is None else release.delay_ms
     take_position(task, release)
-    put_back(state, task, kind, release, delay_ms, reason)
+    put_back(state, task, kind, release, delay_ms, failure_cause(failure))
+    return TaskOutcome.NONE
 
 
 def take_position(task: QueueTask, release: Release) -> None:
@@ -200,19 +208,21 @@ def is_last_attempt(task: QueueTask, failure: Failure | None) -> bool:
 
 
 def give_up(
-    state: QueueState, task: QueueTask, kind: EventKind, exhausted: Exhausted, reason: str
-) -> None:
+    state: QueueState, task: QueueTask, kind: EventKind, exhausted: Exhausted, cause: EventCause
+) -> TaskOutcome:
     """End the attempts of a task: bury it, remove it, or move it to the dead-letter tube.
 
-    The task is buried if there is no dead-letter tube or if that tube lacks capacity.
+    The task is buried if there is no dead-letter tube or if that tube lacks capacity. Returns
+    BURIED_OUT if the task is buried, else FAILED.
     """
     if exhausted is Exhausted.REMOVE:
-        end(state, task, Operation.EXHAUST_REMOVE, TaskOutcome.FAILED, kind, reason)
-        return
+        end(state, task, Operation.EXHAUST_REMOVE, TaskOutcome.FAILED, kind, cause)
+        return TaskOutcome.FAILED
     if exhausted is Exhausted.DEAD_LETTER:
         target = dead_letters_of(state, task)
         if target is not None and target.refusal_to_grow(1, task.payload_bytes) is None:
-            bring_to_dead_letters(state, task, target, kind)
-            return
+            bring_to_dead_letters(state, task, target, kind, cause)
+            return TaskOutcome.FAILED
     operation = Operation.REJECT if kind is EventKind.BURY else Operation.EXHAUST
-    bury(state, task, operation, None, reason, kind)
+    bury(state, task, operation, None, cause, kind)
+    return TaskOutcome.BURIED_OUT

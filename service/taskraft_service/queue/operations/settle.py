@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
+from taskraft_service.queue.entities.event_cause import failure_cause
 from taskraft_service.queue.entities.instants import (
     FOREVER_MS,
     NEVER_MS,
@@ -22,6 +23,7 @@ from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.acknowledge import acknowledge, acknowledge_each, stale
 from taskraft_service.queue.operations.command_definition import (
+    AnswerCodec,
     CommandDefinition,
     ReadyPrediction,
     Violation,
@@ -47,6 +49,7 @@ from taskraft_service.queue.operations.settle_checks import (
 from taskraft_service.queue.operations.settlements import (
     Ack,
     BuryTaken,
+    GivenUpLease,
     Reject,
     Release,
     Settle,
@@ -88,13 +91,14 @@ def settle_checked(state: QueueState, command: Settle, *, is_checked: bool = Tru
     """Settle leases in order; nothing is refused if ``refusal_of_settle`` returned None."""
     refused: list[ItemRefusal] = []
     touched: list[TouchedLease] = []
+    given_up: list[GivenUpLease] = []
     item = 0
     for settlement in command.settlements:
         if isinstance(settlement, Ack):
             acknowledge(state, settlement, item, refused, is_checked=is_checked)
         else:
             refusals = (
-                _settle_one(state, settlement, token, touched, is_checked=is_checked)
+                _settle_one(state, settlement, token, touched, given_up, is_checked=is_checked)
                 for token in settlement.tokens
             )
             refused += [
@@ -103,7 +107,9 @@ def settle_checked(state: QueueState, command: Settle, *, is_checked: bool = Tru
                 if refusal is not None
             ]
         item += len(settlement.tokens)
-    return SettleResult(refused, touched) if refused or touched else ALL_SETTLED
+    if not refused and not touched and not given_up:
+        return ALL_SETTLED
+    return SettleResult(refused, touched, given_up)
 
 
 def settle_each(state: QueueState, commands: Sequence[Settle]) -> Sequence[SettleResult]:
@@ -121,6 +127,7 @@ def _settle_one(
     settlement: Release | BuryTaken | Reject | Touch,
     token: int,
     touched: list[TouchedLease],
+    given_up: list[GivenUpLease],
     *,
     is_checked: bool,
 ) -> Refusal | None:
@@ -134,37 +141,40 @@ def _settle_one(
         )
         if refusal is not None:
             return refusal
+    outcome = TaskOutcome.NONE
     match settlement:
         case Release():
-            _release(state, settlement, task)
+            outcome = _release(state, settlement, task)
         case BuryTaken():
             _bury(state, settlement, task)
         case Reject():
-            _reject(state, settlement, task)
+            outcome = _reject(state, settlement, task)
         case Touch():
             _touch(state, settlement, task)
             cancelled = task.extras.cancel_requested
             touched.append(TouchedLease(token, shown(task.lease_until_ms), cancelled))
         case _:
             assert_never(settlement)
+    if outcome is not TaskOutcome.NONE:
+        given_up.append(GivenUpLease(token, outcome))
     return None
 
 
-def _release(state: QueueState, settlement: Release, task: QueueTask) -> None:
+def _release(state: QueueState, settlement: Release, task: QueueTask) -> TaskOutcome:
     """Return a task to READY or DELAYED, in its tube or another one.
 
-    The back-off and the maximum of attempts apply if the release has a failure and counts.
+    The back-off and the maximum of attempts apply if the release has a failure and counts. Returns
+    how the task ended, or NONE if the task is READY or DELAYED.
     """
     place = tube_after(state, task, settlement)
     if place.rules.ignores_unsupported and not place.has_options:
         settlement = replace(settlement, delay_ms=0, ttl_ms=None)
     failure = settlement.failure
-    reason = failure.type if failure is not None else ""
     if failure is not None:
         note_failure(state, task, failure)
     if task.extras.cancel_requested:  # a cancelled task ends on release
-        put_back(state, task, RELEASE, UNSAID, 0, reason)
-        return
+        put_back(state, task, RELEASE, UNSAID, 0, failure_cause(failure))
+        return TaskOutcome.DELETED
     if settlement.update is not None:
         update_task(state, task, settlement.update)
     if settlement.move_to:
@@ -174,27 +184,27 @@ def _release(state: QueueState, settlement: Release, task: QueueTask) -> None:
     elif settlement.uncounted or failure is None:
         if not settlement.uncounted:
             take_position(task, settlement)
-        put_back(state, task, RELEASE, settlement, settlement.delay_ms or 0, reason)
+        delay_ms, cause = settlement.delay_ms or 0, failure_cause(failure)
+        put_back(state, task, RELEASE, settlement, delay_ms, cause)
         task.attempt -= settlement.uncounted
     else:
-        try_again(state, task, RELEASE, settlement)
+        return try_again(state, task, RELEASE, settlement, failure)
+    return TaskOutcome.NONE
 
 
 def _bury(state: QueueState, settlement: BuryTaken, task: QueueTask) -> None:
     failure = settlement.failure
     if settlement.update is not None:
         update_task(state, task, settlement.update)
-    reason = failure.type if failure is not None else ""
-    bury(state, task, Operation.BURY_TAKEN, failure, reason)
+    bury(state, task, Operation.BURY_TAKEN, failure, failure_cause(failure))
 
 
-def _reject(state: QueueState, settlement: Reject, task: QueueTask) -> None:
+def _reject(state: QueueState, settlement: Reject, task: QueueTask) -> TaskOutcome:
     failure = settlement.failure
     if failure is not None:
         note_failure(state, task, failure)
-    reason = failure.type if failure is not None else ""
     to = Exhausted.DEAD_LETTER if task.tube.options.dead_letter_tube else Exhausted.BURY
-    give_up(state, task, EventKind.BURY, to, reason)
+    return give_up(state, task, EventKind.BURY, to, failure_cause(failure))
 
 
 def _touch(state: QueueState, settlement: Touch, task: QueueTask) -> None:
@@ -279,7 +289,26 @@ _TOUCHED: Final = FieldTable(
     Number("lease_until_ms", "Q"),
     Number("cancel_requested", "?"),
 )
-ANSWER: Final = table_answer(4, SettleResult, Items("touched", _TOUCHED), REFUSED_ITEMS)
+_GIVEN_UP: Final = FieldTable(
+    GivenUpLease, Number("token", "Q"), Number("outcome", "B", kind=TaskOutcome)
+)
+_PLAIN: Final = table_answer(4, SettleResult, Items("touched", _TOUCHED), REFUSED_ITEMS)
+_WITH_GIVEN_UP: Final = table_answer(
+    32, SettleResult, Items("touched", _TOUCHED), Items("given_up", _GIVEN_UP), REFUSED_ITEMS
+)
+
+
+def _write_answer(result: SettleResult) -> bytes:
+    """Encode a result; few results have leases that were given up."""
+    return (_WITH_GIVEN_UP if result.given_up else _PLAIN).write(result)
+
+
+def _repeat_answer(state: QueueState, kept: bytes) -> SettleResult | Refusal:
+    codec = _WITH_GIVEN_UP if kept[0] in _WITH_GIVEN_UP.kinds else _PLAIN
+    return codec.repeat(state, kept)
+
+
+ANSWER: Final = AnswerCodec((*_PLAIN.kinds, *_WITH_GIVEN_UP.kinds), _write_answer, _repeat_answer)
 DEFINITION: Final = CommandDefinition(
     Settle,
     settle,

@@ -145,8 +145,8 @@ def add_settlement(
 ) -> None:
     """Add the capacity change of a valid settlement to the estimate.
 
-    A task that is given up needs capacity in the dead-letter tube only if there is capacity left.
-    Otherwise the task is buried.
+    A task that is given up takes capacity of the dead-letter tube if this tube has capacity left.
+    Otherwise the task is buried and takes none.
     """
     more = _growth(state, task, settlement)
     place = _place_after(state, room, task, settlement, more)

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from taskraft_service.queue.entities.refusal import ItemRefusal
 from taskraft_service.queue.entities.retry_policy import Position
+from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.task_view import Failure, TaskProgress
 from taskraft_service.queue.entities.tube_options import TtlPolicy
 from taskraft_service.queue.transitions.updating import TaskUpdate
@@ -122,11 +123,23 @@ class TouchedLease:
 
 
 @value
+class GivenUpLease:
+    """A lease after a release or a rejection that made its task neither READY nor DELAYED.
+
+    ``outcome``: BURIED_OUT, FAILED (removed, or moved to the dead-letter tube) or DELETED.
+    """
+
+    token: int
+    outcome: TaskOutcome
+
+
+@value
 class SettleResult:
-    """The refused tokens by position, and the touched leases."""
+    """The refused tokens by position, the touched leases, and the leases that were given up."""
 
     refused: Sequence[ItemRefusal] = ()
     touched: Sequence[TouchedLease] = ()
+    given_up: Sequence[GivenUpLease] = ()
 
 
 def kept_bytes(settlement: Settlement) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from taskraft_service.queue.entities.instants import NEVER_MS, after
+from taskraft_service.queue.entities.instants import NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, State
@@ -100,7 +100,8 @@ def _update_one(state: QueueState, task: QueueTask, update: TaskUpdate) -> None:
     update_task(state, task, update)
     is_delayed = LIFE_CYCLE[task.state, operation] is DELAYED
     if update.ttl_ms is not None and is_delayed and task.expire_at_ms < NEVER_MS:
-        task.ttl_ms += task.visible_at_ms - state.now_ms
+        # The delay can be over: an entry fires a limited number of deadlines, and the rest later.
+        task.ttl_ms = lengthened(task.ttl_ms, task.visible_at_ms - state.now_ms)
         task.expire_at_ms = after(state.now_ms, task.ttl_ms)
     transition(state, task.tube, (task,), operation)
 

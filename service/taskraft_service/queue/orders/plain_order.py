@@ -77,7 +77,7 @@ class TypedOrders:
             self._order(task_type).discard(entry)
 
     def ask(self, types: Sequence[str]) -> list[OrderedIndex]:
-        """Return the indexes of some types, and keep them in memory.
+        """Return the indexes of the given types, and keep the indexes in memory.
 
         The indexes are valid until the order of another type changes.
         """
@@ -213,7 +213,7 @@ class PlainOrder:
         """Do nothing, because taken tasks block no other tasks."""
 
     def offered(self, ready: int) -> int:
-        """Return how many tasks can be taken now: all ready tasks."""
+        """Return the number of tasks that can be taken now: all ready tasks."""
         return ready
 
     @property

@@ -49,7 +49,7 @@ class LeaderReaders:
         return bool(self._state.leases)
 
     def leases_ended_by(self, command: Command) -> int:
-        """Return how many existing leases and sessions a command ends."""
+        """Return the number of existing leases and sessions that a command ends."""
         if isinstance(command, CloseSession):
             session = self._state.sessions.get(command.session_id)
             return 0 if session is None else 1 + len(session.held)

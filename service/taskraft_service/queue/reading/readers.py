@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
+from taskraft_service.queue.entities.bulk_sweep import BulkSweep
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.entities.task_state import READY, State
@@ -17,6 +18,7 @@ from taskraft_service.queue.operations.selection import ByIds, ByKeys, named
 from taskraft_service.queue.persistence.state_records import digest_of
 from taskraft_service.queue.reading.leader_readers import LeaderReaders
 from taskraft_service.queue.reading.task_listing import NOTHING_LEFT, Listed, Listing, Rest, scan
+from taskraft_service.queue.state.audit_table import AuditRecord
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.tube_statistics import (
@@ -43,6 +45,8 @@ class QueueReaders(LeaderReaders):
         """The cluster version in force, and the planned one."""
         self.has_old_format = state.format != state.cluster.formats.state
         """Whether the store must be converted, because the cluster version was raised."""
+        self.open_bulk_sweeps = state.bulk_sweeps.open
+        """The bulk sweeps that run or wait, by number."""
         self.wall_offset_ms = state.wall_offset_ms
         """Wall time minus cluster time; an instant in cluster time plus this offset is in wall
         time."""
@@ -71,6 +75,24 @@ class QueueReaders(LeaderReaders):
     def feed(self) -> ChangeFeed:
         """Return the change feed."""
         return self._state.feed
+
+    def bulk_sweep(self, number: int) -> BulkSweep | None:
+        """Return a bulk sweep; read it before the next entry is applied."""
+        return self._state.bulk_sweeps.get(number)
+
+    def bulk_sweeps(self) -> list[BulkSweep]:
+        """Return all bulk sweeps, newest first; read them before the next entry is applied."""
+        return list(self._state.bulk_sweeps)[::-1]
+
+    def running_bulk_sweeps(self) -> list[BulkSweep]:
+        """Return the bulk sweeps that change tasks now."""
+        return self._state.bulk_sweeps.running()
+
+    def audit_records(self, before: int) -> Iterator[tuple[int, AuditRecord]]:
+        """Yield the acts with numbers below ``before``, newest first."""
+        audit = self._state.audit
+        for number in range(min(before, audit.following) - 1, audit.first - 1, -1):
+            yield number, audit.record(number)
 
     # --------------------------------------------------------------------------------------- tasks
 
@@ -184,6 +206,10 @@ class QueueReaders(LeaderReaders):
         """Return for each tube the number of tasks by state, without building statistics."""
         return {name: tube.counters.states for name, tube in self._state.tubes.items()}
 
+    def operation_totals(self) -> dict[str, int]:
+        """Return for each tube the number of operations so far, without building statistics."""
+        return {name: sum(tube.counters.calls) for name, tube in self._state.tubes.items()}
+
     def total_statistics(self, names: Iterable[str] | None = None) -> TubeStatistics:
         """Return the summed statistics of the named tubes; unknown tubes are left out.
 
@@ -263,7 +289,7 @@ class QueueReaders(LeaderReaders):
         return set(predict_ready_tubes(self._state, commands, now_ms))
 
     def predict_ready_tubes(self, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
-        """Return how many tasks an entry may make ready, by tube name."""
+        """Return the number of tasks that an entry may make ready, by tube name."""
         return predict_ready_tubes(self._state, commands, now_ms)
 
     def digest(self) -> bytes:

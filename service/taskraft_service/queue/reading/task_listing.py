@@ -1,4 +1,4 @@
-"""List the tasks of a tube in parts of bounded size, by task id or in take order.
+"""List the tasks of a tube in parts of bounded size, by task id, in take order or in kick order.
 
 Task ids grow and are never reused, so a list by ids is stable: it skips deleted tasks and leaves
 out tasks that were put after the list began. A list in take order also leaves out new tasks, and
@@ -30,7 +30,7 @@ class Window(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """The last position that a list in take order has scanned.
+    """The last position that a list in take order or in kick order has scanned.
 
     Tasks with ids above ``last_id`` are not listed. ``is_empty``: no position is left to scan.
     """
@@ -57,6 +57,7 @@ class Listing:
         tasks_max: maximum of tasks in one part.
         bytes_max: the part ends with the task at which the content of the part reaches this size.
         scan_max: maximum of scanned tasks for one part, including tasks that do not match.
+        kicking: a list by position has the buried tasks in kick order, instead of the ready tasks.
     """
 
     chosen: Filter | None
@@ -65,6 +66,7 @@ class Listing:
     tasks_max: int
     bytes_max: int
     scan_max: int
+    kicking: bool = False
 
 
 class Listed(NamedTuple):
@@ -82,12 +84,13 @@ def scan(state: QueueState, tube: QueueTube, listing: Listing, rest: Rest) -> Li
 
 
 def _scan_places(state: QueueState, tube: QueueTube, listing: Listing, passed: Passed) -> Listed:
-    """Return the next tasks after a position, in take order, and the rest of the list."""
+    """Return the next tasks after a position, in take or kick order, and the rest of the list."""
     place, last_id, _ = passed
     bytes_left = listing.bytes_max
     is_match = matcher(listing.chosen, listing.now_ms, state.wall_offset_ms)
     tasks: list[TaskView] = []
-    for looked_at, entry in enumerate(tube.ready.ordered(place)):
+    entries = tube.buried.ordered(place) if listing.kicking else tube.ready.ordered(place)
+    for looked_at, entry in enumerate(entries):
         is_full = len(tasks) >= listing.tasks_max or (bytes_left <= 0 and tasks)
         if is_full or looked_at >= listing.scan_max:
             return Listed(tasks, Passed(place, last_id))

@@ -49,7 +49,7 @@ class RaiseRules:
 class RaiseDecision:
     """The version that must be in force, and the version that must be planned (0: none).
 
-    ``blockers``: what keeps the version from being raised, one sentence part each, for operators.
+    ``blockers``: the causes that prevent a higher version, each as a part of a sentence.
     """
 
     version: int
@@ -63,7 +63,7 @@ def decide_raise(
     rules: RaiseRules,
     now_ms: int,
 ) -> RaiseDecision:
-    """Return what to do now, at a cluster time.
+    """Return which cluster version must be in force and which must be planned.
 
     Args:
         state: the replicated versions.

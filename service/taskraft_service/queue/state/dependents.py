@@ -30,7 +30,7 @@ class TaskEnding:
 
     Args:
         number: the set of its dependents.
-        outcome: how the task ended.
+        outcome: outcome of the task.
         tube: name of its tube.
         id: its task id.
         told: the last dependent, in order, that was notified.

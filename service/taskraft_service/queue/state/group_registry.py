@@ -95,7 +95,7 @@ class GroupRegistry:
     __slots__ = ("_dirty", "by_name", "complete", "ended", "members", "number", "sweeps")
 
     def __init__(self, store: Store) -> None:
-        """Start empty."""
+        """Start without groups."""
         self.by_name: dict[str, TaskGroup] = {}
         self._dirty: dict[str, None] = {}
         self.members = TaskSetIndex(store, MEMBER)
@@ -214,7 +214,7 @@ class GroupRegistry:
         self.members.collect(writes)
 
     def restore(self, store: Store) -> None:
-        """Read all groups."""
+        """Read all groups from the store."""
         for _, record in store.scan(GROUP, prefix_stop(GROUP)):
             group, _ = GROUP_RECORD.read(record)
             self.by_name[group.name] = group

@@ -60,7 +60,7 @@ class Quarantines:
     """The last failures of drivers, by tube number, in order of their entries."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without quarantines."""
         self._by_tube: dict[int, Quarantine] = {}
         self._dirty: dict[int, Quarantine | None] = {}
         self.causes: dict[int, str] = {}

@@ -20,6 +20,8 @@ from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.feed.change_feed import ChangeFeed, EntryStamp
 from taskraft_service.queue.feed.feed_consumers import FeedConsumers
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.state.audit_table import AuditTable
+from taskraft_service.queue.state.bulk_sweeps import BulkSweepRegistry
 from taskraft_service.queue.state.cluster_version import ClusterVersionState
 from taskraft_service.queue.state.dependents import DependentsIndex
 from taskraft_service.queue.state.failures import FailureTable
@@ -59,7 +61,7 @@ class LeaderSignals:
     __slots__ = ("redefined", "woken")
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without signals."""
         self.woken: dict[str, None] = {}
         self.redefined: dict[str, None] = {}
 
@@ -163,6 +165,8 @@ class QueueState(WorkingSet):
         self.dependents = DependentsIndex(store)
         self.unique_keys = UniqueKeys(store)
         self.failures = FailureTable(store)
+        self.audit = AuditTable(store)
+        self.bulk_sweeps = BulkSweepRegistry()
         self.quarantines = Quarantines()
         self.signals = LeaderSignals()
         self.watch = TaskWatch(self.body)
@@ -194,7 +198,7 @@ class QueueState(WorkingSet):
     def soon_needed(
         self, tube: QueueTube, offers: Offers, withdrawn: Sequence[OrderKey]
     ) -> QueueTask:
-        """Return the READY task of the first of some withdrawn entries.
+        """Return the READY task of the first of the withdrawn entries.
 
         Brings this task into memory, and, if there is memory left, the tasks of the other entries
         and of the next entries of ``offers``.

@@ -208,7 +208,7 @@ class ScheduleRegistry:
     __slots__ = ("_by_last", "_by_name", "_dirty", "changed")
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without schedules."""
         self._by_name: dict[str, TaskSchedule] = {}
         self._by_last: dict[SetMember, list[TaskSchedule]] = {}
         """Several schedules can have the same last task, if a put met an existing unique key."""
@@ -278,7 +278,7 @@ class ScheduleRegistry:
         self._dirty.clear()
 
     def restore(self, store: Store) -> None:
-        """Read all schedules."""
+        """Read all schedules from the store."""
         for _, record in store.scan(SCHEDULE, prefix_stop(SCHEDULE)):
             schedule, _ = SCHEDULE_RECORD.read(record)
             self._by_name[schedule.name] = schedule

@@ -20,7 +20,7 @@ from taskraft_service.queue.state.queue_state import QueueState
 
 
 class Side(Flag):
-    """Where the tasks are that a command addresses."""
+    """Location of the tasks that a command addresses."""
 
     LOG = 1
     MEMORY = 2

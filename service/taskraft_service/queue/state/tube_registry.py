@@ -190,7 +190,7 @@ class TubeCleanup(dict[int, tuple[QueueTube, int]]):
     __slots__ = ("_cleared",)
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without removed tubes."""
         super().__init__()
         self._cleared: list[int] = []
 

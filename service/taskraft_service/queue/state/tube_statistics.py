@@ -67,7 +67,7 @@ class TubeStatistics:
 
 
 def statistics_of(tube: str, counters: TubeCounters, oldest_ready_ms: int) -> TubeStatistics:
-    """Return the statistics of some counters."""
+    """Return the statistics of a tube's counters."""
     calls = counters.all_calls()
     return TubeStatistics(
         tube,

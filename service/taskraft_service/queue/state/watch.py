@@ -53,7 +53,7 @@ class TaskWatch:
     __slots__ = ("_body", "_sessions", "ended", "told", "tubes")
 
     def __init__(self, body: Callable[[QueueTask], bytes]) -> None:
-        """Start empty."""
+        """Start without watched tasks."""
         self._body = body
         self.told: list[tuple[QueueTask, bytes, TaskOutcome, tuple[str, int] | None]] = []
         self.tubes: dict[int, _Watched] = {}

@@ -36,7 +36,13 @@ ENDING: Final = b"n"
 CONSUMER: Final = b"o"
 FAILURE: Final = b"e"
 QUARANTINE: Final = b"x"
+AUDIT: Final = b"j"
+BULK_SWEEP: Final = b"i"
 UPGRADE_MARKER: Final = b"z"
+AUDIT_NUMBERS: Final = b"jn"
+BULK_NUMBER: Final = b"in"
+_BULK_RECORD: Final = b"ia"
+_AUDIT_RECORD: Final = b"ja"
 _FAILURE_RECORD: Final = b"ea"
 _FAILED_TASK: Final = b"eb"
 _FAILED_KEY: Final = b"ec"
@@ -91,7 +97,7 @@ _serial = Struct(">Q")
 _holder = Struct(">IQ")
 
 PREFIXES_MAX: Final = 4_096
-"""Maximum of cached key prefixes: for sub-queues, and separately for task types."""
+"""Maximum number of cached key prefixes: for sub-queues, and separately for task types."""
 TASK_KEY_BYTES: Final = _task.size
 
 
@@ -244,6 +250,16 @@ def failed_task_key(tube: int, task: int) -> bytes:
 def failed_key_key(tube: int, key: Sequence[str]) -> bytes:
     """Return the key of the serial number of the last failure record of a unique key."""
     return _FAILED_KEY + unique_key(tube, key)
+
+
+def audit_key(number: int) -> bytes:
+    """Return the key of the record of an act of management."""
+    return _AUDIT_RECORD + _serial.pack(number)
+
+
+def bulk_sweep_key(number: int) -> bytes:
+    """Return the key of the record of a bulk sweep."""
+    return _BULK_RECORD + _serial.pack(number)
 
 
 def chunk_key(partition: int, end_seq: int) -> bytes:

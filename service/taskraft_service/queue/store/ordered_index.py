@@ -149,7 +149,7 @@ class OrderedIndex:
         return [] if least is None else [least]
 
     def put_back(self, entry: OrderKey) -> None:
-        """Add an entry that was popped; if its removal was the last one, cancel the removal."""
+        """Add an entry that was popped; cancel its removal if this is the latest removal."""
         if self._removed and self._removed[-1] == entry:
             self._removed.pop()
         self.add(entry)

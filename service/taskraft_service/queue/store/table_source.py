@@ -153,7 +153,7 @@ class TableSource:
     # ------------------------------------------------------------------------------- fixed size
 
     def _add_fixed(self, run: Sequence[Fixed]) -> None:
-        """Add adjacent fields of fixed size."""
+        """Add adjacent fields whose sizes are fixed."""
         numbers = Struct(">" + "".join([field.code for field in run]))
         place = len(self._pieces)
         self.names |= {f"_pack_{place}": numbers.pack, f"_unpack_{place}": numbers.unpack_from}
@@ -209,7 +209,7 @@ class TableSource:
                 self._add_list(field)
 
     def _add_content(self, field: Text | Blob) -> None:
-        """Add a text or byte string."""
+        """Add a field that is a text or a byte string."""
         is_text = isinstance(field, Text)
         blank = "" if is_text else b""
         local = self._value(field.name, field.of, blank)

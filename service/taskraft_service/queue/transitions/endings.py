@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from taskraft_service.queue.entities.event_cause import NO_CAUSE, EventCause
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, EventKind, Operation
 from taskraft_service.queue.entities.task_state import BURIED, FINISHED, GONE, TaskOutcome
 from taskraft_service.queue.entities.task_view import Failure
@@ -18,8 +19,8 @@ from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import transition
 
-SURPLUS: Final = "BURIED_MAX"
-"""Reason in the feed when a buried task is deleted because its tube has more than buried_max."""
+SURPLUS: Final = EventCause("BURIED_MAX")
+"""Cause in the feed when a buried task is deleted because its tube has more than buried_max."""
 
 
 def end(
@@ -28,7 +29,7 @@ def end(
     operation: Operation,
     outcome: TaskOutcome,
     kind: EventKind | None = None,
-    reason: str = "",
+    cause: EventCause = NO_CAUSE,
 ) -> None:
     """End a task: it leaves the tube (GONE), or is kept (DONE, ZOMBIE) with its outcome.
 
@@ -36,7 +37,7 @@ def end(
     kept task has ended before, so its removal has none of the effects of an end.
     """
     if task.state in FINISHED:
-        transition(state, task.tube, (task,), operation, kind, reason)
+        transition(state, task.tube, (task,), operation, kind, cause)
         return
     if outcome is TaskOutcome.EXPIRED:
         task.tube.counters.expire(task.state)
@@ -50,7 +51,7 @@ def end(
     watcher = state.watcher
     if watcher is not None:
         watcher(task, outcome)
-    transition(state, task.tube, (task,), operation, kind, reason, outcome)
+    transition(state, task.tube, (task,), operation, kind, cause, outcome)
 
 
 def note_failure(state: QueueState, task: QueueTask, failure: Failure) -> None:
@@ -69,7 +70,7 @@ def bury(
     task: QueueTask,
     operation: Operation,
     failure: Failure | None,
-    reason: str,
+    cause: EventCause,
     kind: EventKind | None = None,
 ) -> None:
     """Bury a task that the caller has taken out of its order; a buried task has not ended."""
@@ -79,7 +80,7 @@ def bury(
     watcher = state.watcher
     if watcher is not None:
         watcher(task, TaskOutcome.BURIED_OUT)
-    transition(state, task.tube, (task,), operation, kind, reason, TaskOutcome.BURIED_OUT)
+    transition(state, task.tube, (task,), operation, kind, cause, TaskOutcome.BURIED_OUT)
     note_surplus(state, task.tube)
 
 
@@ -105,7 +106,7 @@ def remove_surplus(state: QueueState, tasks_max: int) -> int:
         assert order is not None
         task = state.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
-        end(state, task, Operation.DELETE, TaskOutcome.FAILED, reason=SURPLUS)
+        end(state, task, Operation.DELETE, TaskOutcome.FAILED, cause=SURPLUS)
         removed += 1
     state.surplus = {number: state.surplus[number] for number in over}
     return removed

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from taskraft_service.queue.entities.event_cause import NO_CAUSE, EventCause
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, shown
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, EventKind, Operation
 from taskraft_service.queue.entities.refusal import Reason, Refusal
@@ -87,16 +88,17 @@ def move_to(
         state.watch.tell_moved(task, target.name, moved.id)
     state.schedules.follow((task.tube.number, task.id), (target.number, moved.id))
     arriving = Operation.PUT_DELAYED if _is_delayed(target, delay_ms) else Operation.PUT
-    _go(state, task, EventKind.MOVE, moved, arriving)
+    _go(state, task, EventKind.MOVE, moved, arriving, NO_CAUSE)
 
 
 def bring_to_dead_letters(
-    state: QueueState, task: QueueTask, target: QueueTube, kind: EventKind
+    state: QueueState, task: QueueTask, target: QueueTube, kind: EventKind, cause: EventCause
 ) -> None:
     """End a taken task as failed, and put its payload into the dead-letter tube.
 
-    ``kind`` is the operation that used the attempts up; the counters and the feed show it. The new
-    task starts with the times of the dead-letter tube, the failure, and the origin.
+    ``kind`` is the operation that used the attempts up; the counters and the feed show it, and the
+    events have ``cause``. The new task starts with the times of the dead-letter tube, the failure,
+    and the origin.
     """
     times = _times_given(state, target)
     moved = _arrived(state, task, target, times, 0, Position.IN_ORDER)
@@ -114,22 +116,28 @@ def bring_to_dead_letters(
     if task.extras.dependents:
         state.dependents.ended(task, TaskOutcome.FAILED)
     leave_failure(state, task, TaskOutcome.FAILED)
-    _go(state, task, kind, moved, Operation.PUT)
+    _go(state, task, kind, moved, Operation.PUT, cause)
     state.signals.signal_ready(target)
 
 
 def _go(
-    state: QueueState, task: QueueTask, kind: EventKind, moved: QueueTask, arriving: Operation
+    state: QueueState,
+    task: QueueTask,
+    kind: EventKind,
+    moved: QueueTask,
+    arriving: Operation,
+    cause: EventCause,
 ) -> None:
     """Make the two transitions of a move: leave the source tube, and enter the target tube."""
     assert moved.tube is not task.tube
     leaving = Operation.MOVE if task.state is TAKEN else Operation.MOVE_CHOSEN
     task.tube.counters.depart(task.state)
     moved.tube.counters.arrive(LIFE_CYCLE[GONE, arriving])
-    origin, target = f"{task.tube.name}/{task.id}", f"{moved.tube.name}/{moved.id}"
+    to_target = replace(cause, target=f"{moved.tube.name}/{moved.id}")
+    from_origin = replace(cause, target=f"{task.tube.name}/{task.id}")
     outcome = task.extras.outcome
-    transition(state, task.tube, (task,), leaving, kind, target, outcome)
-    transition(state, moved.tube, (moved,), arriving, EventKind.MOVE, origin)
+    transition(state, task.tube, (task,), leaving, kind, to_target, outcome)
+    transition(state, moved.tube, (moved,), arriving, EventKind.MOVE, from_origin)
 
 
 def _priority_in(target: QueueTube, priority: int) -> int:
@@ -195,7 +203,7 @@ def _arrived(
 
 
 def _is_delayed(target: QueueTube, delay_ms: int) -> bool:
-    """Return whether a task arrives delayed; never in a tube whose tasks have no times."""
+    """Return whether a task arrives delayed; a tube whose tasks have no times delays no task."""
     return delay_ms > 0 and target.has_options
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
+from taskraft_service.queue.entities.event_cause import NO_CAUSE, EventCause
 from taskraft_service.queue.entities.instants import NEVER_MS
 from taskraft_service.queue.entities.life_cycle import EVENT_KINDS, LIFE_CYCLE, EventKind, Operation
 from taskraft_service.queue.entities.task_state import (
@@ -42,7 +43,7 @@ def transition(
     tasks: Sequence[QueueTask],
     operation: Operation,
     kind: EventKind | None = None,
-    reason: str = "",
+    cause: EventCause = NO_CAUSE,
     outcome: TaskOutcome = NO_OUTCOME,
 ) -> None:
     """Move tasks of one tube, all in one state, to the next state in ``LIFE_CYCLE``.
@@ -56,16 +57,16 @@ def transition(
         state: the state of the queue.
         tube: the tube of the tasks.
         tasks: at least one task.
-        operation: what is done to the tasks.
+        operation: operation on the tasks.
         kind: kind of the events; default: the kind of the operation in ``EVENT_KINDS``.
-        reason: reason in the events.
-        outcome: how the tasks end or are buried, for the events.
+        cause: the cause, for the events.
+        outcome: outcome of tasks that end or are buried, for the events.
     """
     before = tasks[0].state
     after = LIFE_CYCLE[before, operation]
     if kind is None:
         kind = EVENT_KINDS[operation]
-    state.feed.emit(state.stamp, tasks, kind, before, after, reason, outcome)
+    state.feed.emit(state.stamp, tasks, kind, before, after, cause, outcome)
     is_in_place = before is after and kind in IN_PLACE
     payload_bytes = 0
     if before is GONE:
@@ -197,13 +198,14 @@ def _remove(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> i
             state.timers.cancel(task)
         if task.extras is not NO_EXTRAS:
             _remove_references(state, tube, task)
-        if task.written is not None and not task.dirty:
-            state.touch_task(task)
-        if task.body is not None:
-            resident_bytes += len(task.body)
-            task.body = None
         if task.written is None:
             del residents[task.id]
+        elif not task.dirty:
+            state.touch_task(task)
+        body = task.body
+        if body is not None:
+            resident_bytes += len(body)
+            task.body = None
     state.resident_bytes -= resident_bytes
     return payload_bytes
 

@@ -72,7 +72,7 @@ def refusal_of_content(
 
 
 def growth(state: QueueState, task: QueueTask, update: TaskUpdate | None) -> int:
-    """Return by how many payload bytes an update grows a task; negative if the task shrinks."""
+    """Return the payload bytes that an update adds to a task; negative if the task shrinks."""
     if update is None or not update.content:
         return 0
     edited = state.editor(state.body(task), update.content)

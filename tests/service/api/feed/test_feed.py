@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from taskraft.v1 import error_pb2
+from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.access.caller import ANONYMOUS
@@ -17,9 +17,11 @@ from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.feed.chunk import ROW_BYTES
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.kick_bury_delete import Delete
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
-from taskraft_service.queue.operations.tubes import CreateTube
+from taskraft_service.queue.operations.selection import ByIds
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
 from tests.turns import turns_until
@@ -44,7 +46,9 @@ class Bench:
     def __init__(self):
         self.queue = Queue(MemoryStore(), Limits())
         self.apply_notifier = ApplyNotifier()
-        self.api = FeedService(None, Reading(self.queue), self.apply_notifier, list, str)
+        self.api = FeedService(
+            None, None, None, Reading(self.queue), self.apply_notifier, list, str
+        )
         self.context = Context()
         self.apply(Startup(1, 0, "feed", 1))
         self.apply(CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
@@ -243,3 +247,60 @@ async def test_a_position_of_another_feed_is_refused(bench):
     refused = await bench.refusal(feed_id="other")
     assert refused.reason == error_pb2.Error.FEED_MISMATCH
     assert refused.metadata == {"feed_id": "feed"}
+
+
+CONTENT = pb.ReadChangesRequest
+
+
+def content(bench, payload, key="", header=b""):
+    headers = {"trace": header} if header else {}
+    spec = task_pb2.TaskSpec(payload=payload, unique_key=[key] if key else [], headers=headers)
+    unique_key = (key,) if key else ()
+    task = NewTask(spec.SerializeToString(), len(payload), unique_key=unique_key)
+    bench.apply(Put("t", [task]))
+
+
+async def test_events_carry_the_requested_parts_of_tasks_that_exist():
+    bench = Bench()
+    content(bench, b"one", key="order-1", header=b"abc")
+    content(bench, b"two")
+    bench.apply(Delete("t", ByIds((2,))))
+    await bench.read(to_seq=3, contents=[CONTENT.KEY, CONTENT.HEADERS, CONTENT.PAYLOAD])
+    first, *others = [event for answer in bench.context.answers for event in answer.events]
+    assert list(first.content.unique_key) == ["order-1"]
+    assert (first.content.payload, first.content.headers["trace"]) == (b"one", b"abc")
+    assert [event.HasField("content") for event in others] == [False, False]
+    bench.context.answers.clear()
+    await bench.read(to_seq=1, contents=[CONTENT.KEY])
+    assert bench.context.answers[0].events[0].content == task_pb2.TaskSpec(unique_key=["order-1"])
+
+
+async def test_a_chunk_with_content_ends_at_the_requested_size():
+    bench = Bench()
+    for _ in range(3):
+        content(bench, bytes(3_000))
+    await bench.read(to_seq=3, contents=[CONTENT.PAYLOAD], chunk_bytes_max=4_096)
+    ranges = [(one.from_seq, one.next_seq, one.rows) for one in bench.context.answers]
+    assert ranges == [(0, 1, 1), (1, 2, 1), (2, 3, 1)]
+
+
+async def test_an_event_of_a_dropped_tube_carries_no_task_of_its_successor():
+    bench = Bench()
+    content(bench, b"old")
+    bench.apply(DropTube("t"))
+    bench.apply(CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
+    content(bench, b"new")
+    await bench.read(to_seq=bench.queue.feed.views()[0].high_seq, contents=[CONTENT.PAYLOAD])
+    events = [event for answer in bench.context.answers for event in answer.events]
+    assert [event.content.payload for event in events if event.kind == pb.ChangeEvent.PUT] == [
+        b"",
+        b"new",
+    ]
+
+
+async def test_content_is_refused_with_columns():
+    bench = Bench()
+    with pytest.raises(CallRefused) as refused:
+        await bench.read(contents=[CONTENT.KEY, 9], encoding=COLUMNS)
+    assert "contents[1]" in refused.value.message
+    assert "not allowed with the encoding COLUMNS" in refused.value.message

@@ -3,7 +3,6 @@
 import asyncio
 
 import grpc
-import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
@@ -13,6 +12,7 @@ from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
 from taskraft_service.access.caller import PermissionDenied, Unauthenticated
 from taskraft_service.api.rpc.endpoint import LEADER_KEY, GrpcEndpoint
 from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
+from taskraft_service.api.rpc.server_context import CallEnded
 from taskraft_service.api.rpc.status import PUSHBACK_KEY, STATUS_KEY, CallRefused, refused_for
 from taskraft_service.leader.command_submitter import (
     CommandTooLarge,
@@ -44,7 +44,7 @@ class Context:
 
     async def abort(self, code, text, metadata):
         self.ended = (code, text, dict(metadata))
-        raise grpc.aio.AbortError
+        raise CallEnded
 
 
 class Bench:
@@ -60,7 +60,7 @@ class Bench:
 
         try:
             await self.endpoint._run_stream(PATH, self.context, work)
-        except grpc.aio.AbortError:
+        except CallEnded:
             return self.context.ended
         return None
 
@@ -105,6 +105,14 @@ async def test_a_bug_is_reported_to_the_node_and_hidden_from_the_caller():
     assert PUSHBACK_KEY not in metadata
     assert bench.defects == [defect]
     assert bench.endpoint.counts.by_outcome == {(PATH, "INTERNAL_ERROR"): 1}
+
+
+async def test_a_client_that_leaves_during_a_write_is_no_bug():
+    bench = Bench()
+    with pytest.raises(asyncio.CancelledError):
+        await bench.run(grpc.aio.InternalError("Failed ExecuteBatch"))
+    assert bench.defects == []
+    assert bench.endpoint.load.streams == 0
 
 
 async def test_a_refusal_contains_its_details_and_a_retry_delay():

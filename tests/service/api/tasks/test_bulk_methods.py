@@ -68,6 +68,16 @@ async def test_ready_tasks_are_listed_in_the_order_of_takes(node):
     assert [task.id for task in (await take(node)).tasks] == [6, 2, 8, 3, 5, 1, 4]
 
 
+async def test_buried_tasks_are_listed_in_kick_order_without_other_tasks(node):
+    await create(node)
+    await put(node, b"", b"", b"")
+    await put(node, b"", b"", priority=-1)
+    ids = [1, 3, 4, 5]
+    await node.tasks.BuryTasks(pb.BuryTasksRequest(tube="emails", selector={"ids": ids}))
+    assert await pages(node, order_by="kicking", page_size=3) == [[4, 5, 1], [3]]
+    assert await pages(node, order_by="kicking", filter="id > 3") == [[4, 5]]
+
+
 async def test_a_page_token_is_valid_for_one_list_only(node):
     await create(node)
     await put(node, b"1", b"2", b"3")

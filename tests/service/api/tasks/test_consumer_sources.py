@@ -27,6 +27,29 @@ def test_the_weight_of_a_tubes_name_precedes_that_of_a_pattern():
     assert [one.weight for one in sources.narrowed(["mail.b", "mail.a"])] == [2, 7]
 
 
+def test_a_source_without_yielding_precedes_a_pattern_that_yields():
+    general = ConsumerSources([Source(tube="*", yielding=True), Source(tube="fax")])
+    assert [general.yields(tube) for tube in ("mail", "fax")] == [True, False]
+    mixed = ConsumerSources([Source(tube="*", yielding=True), Source(tube="mail.*")])
+    assert [mixed.yields(tube) for tube in ("mail.a", "fax")] == [False, True]
+    assert not ConsumerSources([Source(tube="*")]).yields("mail")
+
+
+async def test_a_general_consumer_gets_a_task_after_the_consumer_of_the_tube(node):
+    await create(node, "fax")
+    general = asyncio.ensure_future(
+        take(node, Source(tube="*", yielding=True), tasks_max=1, wait_ms=20_000)
+    )
+    await node.waiting_anywhere(1)
+    own = asyncio.ensure_future(take(node, Source(tube="fax"), tasks_max=1, wait_ms=20_000))
+    await node.waiting_anywhere(2)
+    await put(node, b"1", tube="fax")
+    assert await own == [("fax", "1")]
+    assert not general.done()
+    await put(node, b"2", tube="fax")
+    assert await general == [("fax", "2")]
+
+
 async def test_tasks_of_all_tubes_are_taken_by_priority(node):
     for name in ("mail.a", "mail.b", "fax"):
         await create(node, name)

@@ -176,3 +176,26 @@ async def test_all_invalid_options_are_named_at_once(node, options, fields):
         await tube(node, **options)
     named = re.findall(r"tube\.options\.([\w.]+):", caught.value.details())
     assert named == fields
+
+
+async def test_a_release_says_that_no_attempts_were_left(node):
+    await tube(node, retry=task_pb2.RetryPolicy(attempts_max=2))
+    await put(node, b"1")
+    failed = Settlement.Release(failure=task_pb2.Failure(type="SMTP"))
+    task = await take_one(node)
+    assert not (await settle(node, task, release=failed)).given_up
+    task = await take_one(node)
+    settlement = Settlement(tokens=[task.token], release=failed)
+    request = pb.SettleTasksRequest(settlements=[settlement], request_id="last")
+    buried = pb.GivenUpLease(token=task.token, outcome=task_pb2.Task.BURIED_OUT)
+    for _ in range(2):
+        assert list((await node.tasks.SettleTasks(request)).given_up) == [buried]
+
+
+async def test_a_kick_says_how_many_buried_tasks_remain(node):
+    await tube(node)
+    await put(node, b"1", b"2", b"3")
+    for task in (await take(node, "emails", 3)).tasks:
+        await settle(node, task, bury=Settlement.Bury())
+    kicked = await node.tasks.KickTasks(pb.KickTasksRequest(tube="emails", count=2))
+    assert (kicked.count, kicked.buried) == (2, 1)

@@ -16,6 +16,7 @@ from taskraft_service.api.tasks.waiting_take import WaitingTake
 from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed, OutcomeUnknown
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
+from taskraft_service.leader.waiting_consumer import ConsumerProfile
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.take import TakeResult
@@ -78,7 +79,11 @@ class Bench:
         )
         request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
         self.taker = WaitingTake(
-            request, ConsumerSources(request.sources), NO_KEY, self.given_back.extend
+            request,
+            ConsumerSources(request.sources),
+            NO_KEY,
+            self.given_back.extend,
+            ConsumerProfile(),
         )
 
     def wait(self, seconds):

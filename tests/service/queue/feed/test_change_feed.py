@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskraft.v1 import feed_service_pb2
+from taskraft_service.queue.entities.event_cause import EventCause
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.feed.chunk import (
+    CAUSE_COLUMN,
     COLUMNS,
+    FIELDS,
     ROW_BYTES,
     ChangeChunk,
     Event,
@@ -63,10 +66,16 @@ EVENTS = st.lists(
         type=TEXTS,
         payload_bytes=INT32,
         outcome=INT8,
-    ),
+        message=TEXTS,
+        target=TEXTS,
+    ).map(lambda event: event._replace(fingerprint=cause_of(event).fingerprint)),
     min_size=1,
     max_size=12,
 )
+
+
+def cause_of(event):
+    return EventCause(event.reason, event.message, event.target)
 
 
 class Node:
@@ -109,7 +118,12 @@ class Node:
 
 
 def fields_of(events):
-    return [field for event in events for field in event]
+    """Return the fields of events as the feed holds them in memory."""
+    return [
+        field
+        for event in events
+        for field in (*event[:CAUSE_COLUMN], cause_of(event), *event[CAUSE_COLUMN + 1 : FIELDS])
+    ]
 
 
 @given(EVENTS)
@@ -143,7 +157,8 @@ def test_columns_have_the_names_of_the_contract(events):
 
 def test_an_event_has_all_fields_of_the_contract():
     fields = {field.name for field in feed_service_pb2.ChangeEvent.DESCRIPTOR.fields}
-    assert {*Event._fields, "seq"} == fields
+    # The node adds the content when it sends the event.
+    assert {*Event._fields, "seq", "content"} == fields
     assert [name for name, _, _ in COLUMNS] == list(Event._fields)
 
 
@@ -231,6 +246,21 @@ def test_trimmed_events_are_removed(is_collected):
     assert node.seqs(0) == [10, 11]
     node.collect()
     assert node.seqs(0) == [10, 11]
+
+
+@pytest.mark.parametrize("trimmed", range(1, 8))
+def test_events_that_are_trimmed_before_they_are_stored_are_never_merged(trimmed):
+    """A node that replays the log gets a trim before it has stored the events."""
+    node = Node()
+    node.put(7, "news")
+    lows = {view.partition: min(view.high_seq, trimmed) for view in node.views()}
+    node.do(TrimFeed(lows))
+    for _ in range(12):
+        node.collect()
+        node.put(1, "news")
+    for view in node.views():
+        assert view.low_seq == lows[view.partition]
+        assert node.seqs(view.partition) == list(range(view.low_seq, view.high_seq))
 
 
 def test_a_chunk_whose_last_event_remains_stays():

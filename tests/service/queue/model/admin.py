@@ -129,6 +129,6 @@ class NaiveAdmin:
             return False
         label = task["session"]
         label = (label["name"] or label["id"][:8]) if label else ""
-        self.event(task, EventKind.CANCEL, State.TAKEN, label, "")
+        self.event(task, EventKind.CANCEL, State.TAKEN, label)
         task["cancelled"] = True
         return True

@@ -37,7 +37,7 @@ class NaiveBatches:
 
     def do_one(self, operation, placed):
         if not isinstance(operation, Put):
-            return getattr(self, "do_" + type(operation).__name__.lower())(operation)
+            return self.execute(operation)
         tube = self.tube(operation.tube)
         if tube and tube["view"].options.put_paused:
             return Reason.TUBE_PAUSED

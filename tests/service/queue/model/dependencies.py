@@ -115,9 +115,11 @@ class NaiveDependencies:
         if not any(task is other for other in self.tasks):
             return
         if outcome is not TaskOutcome.PROCESSED:
-            task["failure"] = Failure("DEPENDENCY_FAILED", f"{place}: {outcome.name}")
+            message = f"{place}: {outcome.name}"
+            task["failure"] = Failure("DEPENDENCY_FAILED", message)
             if waits["on_failure"] is OnDependencyFailure.CANCEL:
-                self.move(task, EventKind.DEPENDENCY_FAILED, State.GONE, place)
+                cause = ("DEPENDENCY_FAILED", message, place)
+                self.move(task, EventKind.DEPENDENCY_FAILED, State.GONE, cause)
                 return
         if not waits["on"]:
             task["waits"] = None

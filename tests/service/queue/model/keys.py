@@ -7,7 +7,7 @@ from taskraft_service.queue.entities.new_task import OnConflict
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
-from tests.service.queue.model.sessions import NEVER, later
+from tests.service.queue.model.sessions import NEVER, later, longer
 
 FINISHED = (State.DONE, State.ZOMBIE)
 
@@ -111,7 +111,7 @@ class NaiveKeys:
                 state = State.DELAYED if update.delay_ms > 0 else State.READY
             self.update(task, update)
             if update.ttl_ms is not None and state is State.DELAYED and task["expire_at"] < NEVER:
-                task["ttl"] += visible_at - self.now
+                task["ttl"] = longer(task["ttl"], max(visible_at - self.now, 0))
                 task["expire_at"] = later(self.now, task["ttl"])
             self.change(task, state, visible_at)
             return None

@@ -18,6 +18,7 @@ from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.selection import ByFilter, ByKeys
+from tests.service.queue.model.retrying import cause_of
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
@@ -118,8 +119,7 @@ class NaiveKickBuryDelete:
 
     def do_bury(self, command: Bury):
         def bury(task):
-            reason = command.failure.type if command.failure else ""
-            self.entomb(task, EventKind.BURY, command.failure, reason)
+            self.entomb(task, EventKind.BURY, command.failure, cause_of(command.failure))
 
         return self.chosen(command, (State.READY, State.DELAYED), bury, (State.BURIED,))
 

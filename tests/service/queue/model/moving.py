@@ -9,6 +9,7 @@ from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import TaskOrigin
 from taskraft_service.queue.operations.move import Move
 from tests.service.queue.model.dependencies import new_life
+from tests.service.queue.model.retrying import NO_CAUSE
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
@@ -18,7 +19,9 @@ FINISHED = (State.DONE, State.ZOMBIE)
 class NaiveMoving:
     """Moves by holders, to dead-letter tubes, and of selected tasks."""
 
-    def move_away(self, task, target, delay, position, cause=None, key=()):
+    def move_away(self, task, target, delay, position, burial=None, key=()):
+        """Move a task; ``burial``: kind and cause of the event that used its attempts up."""
+        kind, (reason, message, _) = burial or (EventKind.MOVE, NO_CAUSE)
         options = target["view"].options
         plain = target["view"].kind in PLAIN_KINDS
         priority = task["priority"]
@@ -45,14 +48,14 @@ class NaiveMoving:
             "crosses": True,
             "key": key,
         }
-        if cause:
+        if burial:
             origin = TaskOrigin(task["tube"]["name"], task["id"], task["key"])
             copy.update(origin=origin, group=None, life=new_life())
         elif task["origin"] and task["origin"].tube == target["name"]:
             copy.update(origin=None)
         if key:
             target["keys"][key] = copy["id"]
-        if cause:
+        if burial:
             copy.update(ttl=options.ttl_ms, ttr=options.ttr_ms, retry=None)
             copy["expire_at"] = later(self.now, options.ttl_ms)
         elif plain:
@@ -60,12 +63,14 @@ class NaiveMoving:
         target["next"] += 1
         task["crosses"] = True
         old = f"{task['tube']['name']}/{task['id']}"
-        self.move(task, cause or EventKind.MOVE, State.GONE, f"{target['name']}/{copy['id']}")
+        new = f"{target['name']}/{copy['id']}"
+        self.move(task, kind, State.GONE, (reason, message, new))
         self.tasks.append(copy)
-        self.move(copy, EventKind.MOVE, State.DELAYED if delay > 0 else State.READY, old)
+        arriving = State.DELAYED if delay > 0 else State.READY
+        self.move(copy, EventKind.MOVE, arriving, (reason, message, old))
         copy["crosses"] = False
         self.arrived(copy)
-        if not cause:
+        if not burial:
             self.moved(task, copy)
         copy["visible_at"] = later(self.now, delay) if delay > 0 else NEVER
 

@@ -13,19 +13,23 @@ from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_view import Extras, TaskView
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.take import Take, TakeResult
+from taskraft_service.queue.state.cluster_version import ClusterVersionState
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from tests.service.queue.model.admin import NaiveAdmin
 from tests.service.queue.model.batches import NaiveBatches
+from tests.service.queue.model.bulk_sweeps import NaiveBulkSweeps
 from tests.service.queue.model.counting import FINISHED, NaiveCounting
 from tests.service.queue.model.dependencies import NaiveDependencies
 from tests.service.queue.model.drivers import NaiveDrivers
+from tests.service.queue.model.feed import PARTITIONS, NaiveFeed
 from tests.service.queue.model.groups import NaiveGroups
 from tests.service.queue.model.keys import NaiveKeys
 from tests.service.queue.model.kick_bury_delete import NaiveKickBuryDelete
+from tests.service.queue.model.management import NaiveManagement
 from tests.service.queue.model.moving import NaiveMoving
 from tests.service.queue.model.putting import NaivePutting
 from tests.service.queue.model.rates import NaiveRates
-from tests.service.queue.model.retrying import NaiveRetrying
+from tests.service.queue.model.retrying import NO_CAUSE, NaiveRetrying
 from tests.service.queue.model.schedules import NaiveSchedules
 from tests.service.queue.model.sessions import NEVER, NaiveSessions, later
 from tests.service.queue.model.settling import NaiveSettling
@@ -51,6 +55,9 @@ class NaiveQueue(
     NaiveSchedules,
     NaiveBatches,
     NaiveDrivers,
+    NaiveManagement,
+    NaiveBulkSweeps,
+    NaiveFeed,
 ):
     """The whole state in lists."""
 
@@ -67,6 +74,9 @@ class NaiveQueue(
         self.tubes, self.sessions, self.tasks, self.ruins, self.events = [], [], [], [], []
         self.groups, self.group_numbers, self.schedules, self.ends = [], 0, [], []
         self.owes_room = False
+        self.acts, self.act_numbers, self.cluster = {}, 0, ClusterVersionState()
+        self.sweeps, self.sweep_numbers = [], 0
+        self.partitions, self.low, self.consumers = [], [0] * PARTITIONS, {}
 
     # ------------------------------------------------------------------------------------- reading
 
@@ -150,13 +160,13 @@ class NaiveQueue(
 
     # ------------------------------------------------------------------------------------ changing
 
-    def move(self, task, kind, state, reason=""):
+    def move(self, task, kind, state, cause=NO_CAUSE):
         session = task["session"]
         label = (session["name"] or session["id"][:8]) if session else ""
         outcome = None
         if task["cancelled"] and state in (State.READY, State.DELAYED):
             state, outcome = State.GONE, TaskOutcome.DELETED
-        self.event(task, kind, state, label, reason, outcome)
+        self.event(task, kind, state, label, cause, outcome)
         if task["state"] is State.TAKEN and state is not State.TAKEN:
             task.update(token=0, lease_until=NEVER, session=None, cancelled=False)
         if state not in (State.DELAYED, State.HELD):
@@ -172,14 +182,15 @@ class NaiveQueue(
     def remove(self, task):
         self.tasks = [other for other in self.tasks if other is not task]
 
-    def event(self, task, kind, state, label, reason, outcome=None):
+    def event(self, task, kind, state, label, cause=NO_CAUSE, outcome=None):
         if outcome is None:
-            outcome = self.outcome(task, kind, state, reason)
+            outcome = self.outcome(task, kind, state, cause)
         self.count(task, kind, state)
         self.note_end(task, outcome)
         if state is State.GONE:
             self.leave_group(task, kind, outcome)
         ahead = self.stamped - self.now
+        self.partitions.append(self.partition_of(task))
         self.events.append(
             (
                 self.index,
@@ -194,7 +205,7 @@ class NaiveQueue(
                 task["created"] + ahead,
                 task["since"] + ahead,
                 label,
-                reason,
+                *cause,
                 task["type"],
                 outcome,
             )
@@ -204,7 +215,7 @@ class NaiveQueue(
     def wall(self):
         return self.now + self.wall_offset
 
-    def outcome(self, task, kind, state, reason):
+    def outcome(self, task, kind, state, cause):
         """Return the outcome of a task whose state an event ends or buries."""
         if state is State.BURIED:
             return TaskOutcome.NONE if kind is EventKind.UPDATE else TaskOutcome.BURIED_OUT
@@ -219,9 +230,8 @@ class NaiveQueue(
             EventKind.MOVE: TaskOutcome.NONE,
             EventKind.DEPENDENCY_FAILED: TaskOutcome.DEPENDENCY_FAILED,
         }
-        return (
-            TaskOutcome.FAILED if reason == "BURIED_MAX" else outcomes.get(kind, TaskOutcome.FAILED)
-        )
+        is_surplus = cause[0] == "BURIED_MAX"
+        return TaskOutcome.FAILED if is_surplus else outcomes.get(kind, TaskOutcome.FAILED)
 
     def apply(self, index, now, commands):
         self.index, self.now = index, now
@@ -251,7 +261,7 @@ class NaiveQueue(
         self.settle_groups()
         results = []
         for command in commands:
-            results.append(getattr(self, "do_" + type(command).__name__.lower())(command))
+            results.append(self.execute(command))
             spare = self.remove_surplus(spare)
             untold = self.settle_dependents(untold)
             self.settle_groups()
@@ -261,12 +271,16 @@ class NaiveQueue(
             room -= 1
             live = task["session"] in self.sessions
             label = (task["session"]["name"] or task["session"]["id"][:8]) if live else ""
-            self.event(task, EventKind.TRUNCATE, State.GONE, label, "")
+            self.event(task, EventKind.TRUNCATE, State.GONE, label)
         self.settle_groups()
         self.sweep_groups()
         self.settle_dependents(untold)
         self.forget_groups()
+        self.forget_acts()
         return results
+
+    def execute(self, command):
+        return getattr(self, "do_" + type(command).__name__.lower())(command)
 
     # ---------------------------------------------------------------------------------------- take
 
@@ -356,7 +370,7 @@ class NaiveQueue(
         self.claimed = [other for other in self.claimed if other is not task]
         task["attempt"] += 1
         label = (session["name"] or session["id"][:8]) if session else ""
-        self.event(task, EventKind.TAKE, State.TAKEN, label, "")
+        self.event(task, EventKind.TAKE, State.TAKEN, label)
         self.token += 1
         until = later(self.now, ttr)
         if task["tube"]["view"].options.ttl_scope is TtlScope.UNTAKEN:

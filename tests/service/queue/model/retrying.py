@@ -8,7 +8,7 @@ import struct
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.entities.retry_policy import Exhausted, Position
-from taskraft_service.queue.entities.task_state import State
+from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_view import AttemptFailure, Failure
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
@@ -24,15 +24,27 @@ def shortening(task, most_percent_ms):
     return most_percent_ms * share // 100 >> 32
 
 
+NO_CAUSE = ("", "", "")
+"""Cause of an event that has none: its reason, message and target."""
+
+
+def cause_of(failure, reason=""):
+    """Return the cause of an event after a failure; ``reason`` stands for a missing class."""
+    if failure is None:
+        return (reason, "", "")
+    message = failure.message.encode()[:256].decode(errors="ignore")
+    return (failure.type or reason, message, "")
+
+
 class NaiveRetrying:
     """Releases, retries, and the end of the last attempt."""
 
     def give_back(self, task, release):
-        reason = release.failure.type if release.failure else ""
+        cause = cause_of(release.failure)
         self.fail(task, release.failure)
         if task["cancelled"]:
-            self.put_back(task, EventKind.RELEASE, Release(()), 0, reason)
-            return
+            self.put_back(task, EventKind.RELEASE, Release(()), 0, cause)
+            return TaskOutcome.DELETED
         self.update(task, release.update)
         if release.move_to:
             delay = max(release.delay_ms or 0, 0)
@@ -41,10 +53,11 @@ class NaiveRetrying:
         elif release.uncounted or not release.failure:
             if not release.uncounted:
                 self.take_position(task, release)
-            self.put_back(task, EventKind.RELEASE, release, release.delay_ms or 0, reason)
+            self.put_back(task, EventKind.RELEASE, release, release.delay_ms or 0, cause)
             task["attempt"] -= release.uncounted
         else:
-            self.try_again(task, EventKind.RELEASE, release, reason)
+            return self.try_again(task, EventKind.RELEASE, release, release.failure)
+        return None
 
     def fail(self, task, failure):
         if failure is not None:
@@ -54,47 +67,49 @@ class NaiveRetrying:
             task["failures"] = [*task["failures"], latest][-5:]
 
     def lose(self, task, kind, name, text):
-        self.fail(task, Failure(name, text))
+        failure = Failure(name, text)
+        self.fail(task, failure)
         options = task["tube"]["view"].options
         anew = (options.ttl_scope, options.ttl_policy) == (TtlScope.READY_ONLY, TtlPolicy.RESET)
         if task["expire_at"] <= self.now and not anew:
-            self.move(task, kind, State.READY)
+            self.move(task, kind, State.READY, cause_of(failure))
         elif task["cancelled"] or kind is EventKind.STARTUP_RELEASE:
-            self.come_back(task, kind)
+            self.put_back(task, kind, Release(()), 0, cause_of(failure))
         else:
-            self.try_again(task, kind, Release(()), "")
+            self.try_again(task, kind, Release(()), failure)
 
     def come_back(self, task, kind):
-        self.put_back(task, kind, Release(()), 0, "")
+        self.put_back(task, kind, Release(()), 0, NO_CAUSE)
 
-    def try_again(self, task, kind, release, reason):
+    def try_again(self, task, kind, release, failure):
         policy = task["retry"] or task["tube"]["view"].options.retry
         fatal = release.failure and release.failure.fatal
         task["failed"] += 1
         self.note(task, CountedOperation.FAIL)
         if fatal or (policy.attempts_max and task["failed"] >= policy.attempts_max):
-            self.give_up(task, kind, policy.exhausted, reason or "ATTEMPTS_EXHAUSTED")
-            return
+            cause = cause_of(failure, "ATTEMPTS_EXHAUSTED")
+            return self.give_up(task, kind, policy.exhausted, cause)
         delay = release.delay_ms
         if delay is None:
             growth = (policy.factor_percent / 100) ** (task["failed"] - 1)
             delay = int(min(policy.backoff_ms * growth, policy.backoff_ms_max))
             delay -= shortening(task, delay * policy.jitter_percent)
         self.take_position(task, release)
-        self.put_back(task, kind, release, delay, reason)
+        self.put_back(task, kind, release, delay, cause_of(failure))
+        return None
 
     def take_position(self, task, release):
         position = (task["retry"] or task["tube"]["view"].options.retry).position
         if release.position is Position.IN_ORDER and position is not Position.IN_ORDER:
             task["lane"] = self.lane(task["tube"], position)
 
-    def put_back(self, task, kind, release, delay, reason):
+    def put_back(self, task, kind, release, delay, cause):
         delay = self.renew(task, release, delay)
         if release.position is Position.BACK:
             self.note(task, CountedOperation.REQUEUE)
         if release.position is Position.BACK or (release.position is Position.FRONT and delay == 0):
             task["lane"] = self.lane(task["tube"], release.position)
-        self.move(task, kind, State.DELAYED if delay > 0 else State.READY, reason)
+        self.move(task, kind, State.DELAYED if delay > 0 else State.READY, cause)
         task["visible_at"] = later(self.now, delay) if delay > 0 else NEVER
 
     def renew(self, task, release, delay):
@@ -111,21 +126,22 @@ class NaiveRetrying:
             return min(delay, max(task["expire_at"] - self.now, 0))
         return delay
 
-    def give_up(self, task, kind, exhausted, reason):
+    def give_up(self, task, kind, exhausted, cause):
         if exhausted is Exhausted.REMOVE:
-            self.move(task, kind, State.GONE, reason)
-            return
+            self.move(task, kind, State.GONE, cause)
+            return TaskOutcome.FAILED
         if exhausted is Exhausted.DEAD_LETTER:
             target = self.tube(task["tube"]["view"].options.dead_letter_tube)
             if target and not self.barred(target, task) and not self.has_no_room(target, [task]):
-                self.move_away(task, target, 0, Position.IN_ORDER, kind)
-                return
-        self.entomb(task, kind, None, reason)
+                self.move_away(task, target, 0, Position.IN_ORDER, (kind, cause))
+                return TaskOutcome.FAILED
+        self.entomb(task, kind, None, cause)
+        return TaskOutcome.BURIED_OUT
 
-    def entomb(self, task, kind, failure, reason):
+    def entomb(self, task, kind, failure, cause):
         self.fail(task, failure)
         task["times_buried"] += 1
-        self.move(task, kind, State.BURIED, reason)
+        self.move(task, kind, State.BURIED, cause)
 
     def surplus(self):
         """Return the tubes with too many BURIED tasks, the oldest first."""
@@ -141,7 +157,7 @@ class NaiveRetrying:
         while room and (over := self.surplus()):
             buried = self.of(over[0], State.BURIED)
             first = min(buried, key=lambda task: (task["rank"], task["id"]))
-            self.move(first, EventKind.DELETE, State.GONE, "BURIED_MAX")
+            self.move(first, EventKind.DELETE, State.GONE, ("BURIED_MAX", "", ""))
             room -= 1
         return room
 

@@ -14,6 +14,7 @@ from taskraft_service.queue.entities.tube_options import OnAck, TtlScope
 from taskraft_service.queue.operations.settlements import (
     Ack,
     BuryTaken,
+    GivenUpLease,
     Keep,
     Reject,
     Release,
@@ -22,6 +23,7 @@ from taskraft_service.queue.operations.settlements import (
     Touch,
     TouchedLease,
 )
+from tests.service.queue.model.retrying import cause_of
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
@@ -29,33 +31,36 @@ from tests.service.queue.model.subqueues import PLAIN_KINDS
 class NaiveSettling:
     """Operations on leases."""
 
-    def do_settle(self, command: Settle):
+    def do_settle(self, command: Settle):  # noqa: C901 - one line per settlement
         lines = [(s, token) for s in command.settlements for token in s.tokens]
         if command.atomic:
             refusal = self.unfit_together(lines)
             if refusal:
                 return refusal
-        refused, touched = [], []
+        refused, touched, given_up = [], [], []
         for item, (settlement, token) in enumerate(lines):
             refusal = None if command.atomic else self.unfit(settlement, token)
             if refusal:
                 refused.append((item, refusal))
                 continue
             task = self.holder(token)
+            outcome = None
             match settlement:
                 case Ack():
                     self.ack(task, settlement)
                 case Release():
-                    self.give_back(task, self.suitable_release(task, settlement))
+                    outcome = self.give_back(task, self.suitable_release(task, settlement))
                 case BuryTaken():
                     self.update(task, settlement.update)
-                    reason = settlement.failure.type if settlement.failure else ""
-                    self.entomb(task, EventKind.BURY, settlement.failure, reason)
+                    cause = cause_of(settlement.failure)
+                    self.entomb(task, EventKind.BURY, settlement.failure, cause)
                 case Reject():
-                    self.reject(task, settlement)
+                    outcome = self.reject(task, settlement)
                 case Touch():
                     touched.append(self.touch(task, settlement))
-        return SettleResult(refused, touched)
+            if outcome:
+                given_up.append(GivenUpLease(token, outcome))
+        return SettleResult(refused, touched, given_up)
 
     def suitable_release(self, task, release):
         """Return a release without the options that the tube of the task ignores."""
@@ -144,10 +149,9 @@ class NaiveSettling:
 
     def reject(self, task, reject):
         self.fail(task, reject.failure)
-        reason = reject.failure.type if reject.failure else ""
         dead = task["tube"]["view"].options.dead_letter_tube
         to = Exhausted.DEAD_LETTER if dead else Exhausted.BURY
-        self.give_up(task, EventKind.BURY, to, reason)
+        return self.give_up(task, EventKind.BURY, to, cause_of(reject.failure))
 
     def ack(self, task, ack):
         options = task["tube"]["view"].options
@@ -170,7 +174,7 @@ class NaiveSettling:
     def touch(self, task, touch):
         if touch.increment_ms > 0 or touch.restart or touch.progress:
             task["progress"] = touch.progress or task["progress"]
-            self.event(task, EventKind.TOUCH, State.TAKEN, self.label(task), "")
+            self.event(task, EventKind.TOUCH, State.TAKEN, self.label(task))
         if touch.increment_ms > 0:
             task["ttl"] = longer(task["ttl"], touch.increment_ms)
             task["ttr"] = longer(task["ttr"], touch.increment_ms)

@@ -3,10 +3,15 @@
 import pytest
 
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.operations.batch import BatchResult
 from taskraft_service.queue.operations.cancel import CancelResult
 from taskraft_service.queue.operations.put import PutResult
-from taskraft_service.queue.operations.settlements import SettleResult, TouchedLease
+from taskraft_service.queue.operations.settlements import (
+    GivenUpLease,
+    SettleResult,
+    TouchedLease,
+)
 from tests.service.queue.kept_answers import decode, encode
 
 REFUSED = [
@@ -18,6 +23,7 @@ ANSWERS = [
     PutResult([1, 0, 0], REFUSED, [0, 2]),
     SettleResult([], []),
     SettleResult(REFUSED, [TouchedLease(7, 99, True), TouchedLease(8, 0, False)]),
+    SettleResult(REFUSED, [TouchedLease(7, 99)], [GivenUpLease(9, TaskOutcome.BURIED_OUT)]),
     CountResult(3),
     CountResult(3, REFUSED, 17),
     CancelResult(2, 1),
@@ -54,6 +60,11 @@ RECORDS = [
         "04000000020000000000000007000000000000006301000000000000000800000000000000000000"
         "00000200000001001e000000050000000466756c6c0000000474756265000000046d61696c000000"
         "056c696d6974000000013300000002001400000001000000057374616c65"
+    ),
+    (
+        "20000000010000000000000007000000000000006300000000010000000000000009030000000200"
+        "000001001e000000050000000466756c6c0000000474756265000000046d61696c000000056c696d"
+        "6974000000013300000002001400000001000000057374616c65"
     ),
     "050000000000000003000000000000000000000000",
     (

@@ -50,6 +50,8 @@ NAMED_BY = {
     "settlements": "the lease tokens",
     "operations": "the operations of a batch, which are commands themselves",
     "name": "the tube, group or schedule",
+    "request": "a bulk sweep, whose request names the tube",
+    "number": "a bulk sweep",
     "session_id": "a session, which exists in all cells",
     "session_ids": "sessions, which exist in all cells",
 }
@@ -60,6 +62,7 @@ OF_THE_CELL = {
     "SetClusterVersion",
     "CommitCursor",
     "TrimFeed",
+    "RecordAct",
 }
 """Commands on the state of a whole cell: settings, leadership, clock and change feed."""
 

@@ -15,7 +15,7 @@ WRITERS = {
     "queue/transitions/transition.py": {"transition"},
 }
 """Functions that may set the state of a task, by module."""
-OTHERS = {"group", "self"}
+OTHERS = {"group", "self", "sweep"}
 """Names of variables with a state that is not a task's state."""
 
 

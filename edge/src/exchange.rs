@@ -1,0 +1,196 @@
+//! The two lists between the thread of the edge and the event loop of Python.
+//!
+//! Events go to Python, and an eventfd wakes the event loop when the first event of a list arrives.
+//! Commands come back in one list for each turn of the event loop.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use rustix::event::{EventfdFlags, eventfd};
+use tokio::sync::Notify;
+
+use crate::metadata::Pairs;
+
+/// Number of a call; the edge never uses a number twice.
+pub type CallId = u64;
+
+/// The other end of a connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// Address in the notation of gRPC, for example `ipv4:127.0.0.1:7401`.
+    pub address: String,
+    /// The client's certificate in DER, if the client has one.
+    pub certificate: Option<Vec<u8>>,
+}
+
+/// What happened to a call.
+#[derive(Debug)]
+pub enum Event {
+    /// A call began.
+    Opened {
+        /// The call.
+        call: CallId,
+        /// Path of the method.
+        path: String,
+        /// Metadata of the call.
+        metadata: Pairs,
+        /// Time until the deadline.
+        timeout: Option<Duration>,
+        /// The client.
+        peer: Arc<Peer>,
+        /// The request. `None`: the handler reads the messages of the call.
+        message: Option<Bytes>,
+    },
+    /// A message of a call whose handler reads the messages.
+    Message(CallId, Bytes),
+    /// A message arrives that is received only if the handler demands it.
+    Large(CallId),
+    /// The client sends no further message.
+    HalfClosed(CallId),
+    /// So many bytes of the messages of the handler were accepted by flow control.
+    Sent(CallId, usize),
+    /// The client or the deadline has ended the call.
+    Cancelled(CallId),
+    /// The thread has a bug, with the text of the panic. Python must stop the server.
+    Failed(String),
+    /// The thread has ended; no event follows.
+    Stopped,
+}
+
+/// What the handler of a call wants.
+#[derive(Debug)]
+pub enum Command {
+    /// Send metadata before the first message.
+    Initial(Pairs),
+    /// Send a message.
+    Message(Bytes),
+    /// Note that the handler has read so many messages and bytes.
+    Read(usize, usize),
+    /// Receive the next message, whatever its size.
+    Demand,
+    /// End the call.
+    Finish(Ending),
+}
+
+/// The end of a call.
+#[derive(Debug)]
+pub struct Ending {
+    /// Code of the status.
+    pub code: i32,
+    /// Text of the status.
+    pub text: String,
+    /// Trailing metadata.
+    pub metadata: Pairs,
+    /// A last message before the status.
+    pub answer: Option<Bytes>,
+}
+
+/// The two lists.
+#[derive(Debug)]
+pub struct Exchange {
+    events: Mutex<Vec<Event>>,
+    wake_up: OwnedFd,
+    commands: Mutex<Vec<(CallId, Command)>>,
+    commands_came: Notify,
+}
+
+impl Exchange {
+    /// Returns empty lists.
+    ///
+    /// # Errors
+    ///
+    /// The process has no free file descriptor.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            events: Mutex::default(),
+            wake_up: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+            commands: Mutex::default(),
+            commands_came: Notify::new(),
+        })
+    }
+
+    /// Returns the descriptor that is readable while events wait.
+    #[must_use]
+    pub fn descriptor(&self) -> RawFd {
+        self.wake_up.as_raw_fd()
+    }
+
+    /// Adds an event for Python.
+    pub fn report(&self, event: Event) {
+        let mut events = held(&self.events);
+        if events.is_empty() {
+            // The counter of the eventfd cannot overflow: it is 0, because the list is empty.
+            rustix::io::write(&self.wake_up, &1_u64.to_ne_bytes()).expect("an eventfd accepts a small number");
+        }
+        events.push(event);
+    }
+
+    /// Takes all events; the descriptor is not readable until the next event.
+    pub fn take_events(&self) -> Vec<Event> {
+        let mut events = held(&self.events);
+        if !events.is_empty() {
+            rustix::io::read(&self.wake_up, &mut [0_u8; 8]).expect("the eventfd was written with the first event");
+        }
+        std::mem::take(&mut events)
+    }
+
+    /// Adds commands for calls.
+    pub fn command(&self, commands: Vec<(CallId, Command)>) {
+        held(&self.commands).extend(commands);
+        self.commands_came.notify_one();
+    }
+
+    /// Waits for commands and takes them.
+    pub async fn commands(&self) -> Vec<(CallId, Command)> {
+        loop {
+            let commands = std::mem::take(&mut *held(&self.commands));
+            if !commands.is_empty() {
+                return commands;
+            }
+            self.commands_came.notified().await;
+        }
+    }
+}
+
+/// Locks a list. A panic while the list was locked leaves a complete list, so it stays usable.
+fn held<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    fn is_readable(exchange: &Exchange) -> bool {
+        let mut descriptors = [PollFd::new(&exchange.wake_up, PollFlags::IN)];
+        poll(&mut descriptors, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_while_events_wait() {
+        let exchange = Exchange::new().unwrap();
+        assert!(!is_readable(&exchange));
+        exchange.report(Event::Cancelled(1));
+        exchange.report(Event::Cancelled(2));
+        assert!(is_readable(&exchange));
+        assert_eq!(exchange.take_events().len(), 2);
+        assert!(!is_readable(&exchange));
+        assert!(exchange.take_events().is_empty());
+    }
+
+    #[tokio::test]
+    async fn commands_arrive_in_their_order() {
+        let exchange = Exchange::new().unwrap();
+        exchange.command(vec![(1, Command::Demand)]);
+        exchange.command(vec![(2, Command::Demand)]);
+        let calls: Vec<_> = exchange.commands().await.into_iter().map(|(call, _)| call).collect();
+        assert_eq!(calls, [1, 2]);
+    }
+}

@@ -1,0 +1,332 @@
+//! The received messages of a call.
+//!
+//! A message has a prefix of five bytes: whether it is compressed, and its length. A small message
+//! is received at once. A larger one waits until a handler demands it, because the caller may not
+//! be authenticated yet.
+
+use std::{
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use h2::RecvStream;
+
+use crate::{
+    budget::{Budget, Share},
+    compression::Compression,
+    limits::SMALL_MESSAGE_BYTES,
+    status::{Code, Status},
+};
+
+/// Length of the prefix of a message.
+pub const PREFIX_BYTES: usize = 5;
+
+/// What a client sent.
+#[derive(Debug, Eq, PartialEq)]
+pub enum Received {
+    /// A message, decompressed.
+    Message(Bytes),
+    /// The beginning of a message that is received only on demand; reported once a message.
+    Large,
+    /// The end of the client's messages.
+    End,
+}
+
+/// Why no further message is received.
+#[derive(Debug, Eq, PartialEq)]
+pub enum InboundError {
+    /// The call ends with this status.
+    Refused(Status),
+    /// The client or the connection has ended the call.
+    Lost,
+}
+
+/// The client's side of a call.
+#[derive(Debug)]
+pub struct Inbound {
+    body: RecvStream,
+    frames: Frames,
+}
+
+impl Inbound {
+    /// Returns the messages in the body of a request.
+    #[must_use]
+    pub fn new(body: RecvStream, frames: Frames) -> Self {
+        Self { body, frames }
+    }
+
+    /// Receives the next message, whatever its size.
+    ///
+    /// # Errors
+    ///
+    /// The budget of large messages has no room for the bytes that have arrived already.
+    pub fn demand(&mut self) -> Result<(), InboundError> {
+        self.frames.demand()
+    }
+
+    /// Returns whether a message has begun to arrive.
+    #[must_use]
+    pub fn is_in_message(&self) -> bool {
+        !self.frames.buffer.is_empty()
+    }
+
+    /// Returns whether the next message waits for a demand.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.frames.is_held_back()
+    }
+
+    /// Returns the number of bytes that have arrived.
+    #[must_use]
+    pub fn arrived_bytes(&self) -> u64 {
+        self.frames.arrived
+    }
+
+    /// Receives until a message is complete.
+    ///
+    /// # Errors
+    ///
+    /// See [`InboundError`].
+    pub fn poll_received(&mut self, context: &mut Context) -> Poll<Result<Received, InboundError>> {
+        loop {
+            if let Some(received) = self.frames.next()? {
+                return Poll::Ready(Ok(received));
+            }
+            if self.frames.is_held_back() {
+                return Poll::Pending; // the demand of the handler wakes the call
+            }
+            let Poll::Ready(data) = self.body.poll_data(context) else {
+                self.frames.count_unfinished()?;
+                return Poll::Pending;
+            };
+            match data {
+                Some(Ok(data)) => {
+                    let released = self.body.flow_control().release_capacity(data.len());
+                    released.map_err(|_| InboundError::Lost)?;
+                    self.frames.add(data);
+                }
+                Some(Err(_)) => return Poll::Ready(Err(InboundError::Lost)),
+                None => {
+                    // Trailers of the client have no meaning in gRPC, but a reset would be lost.
+                    let trailers = ready!(self.body.poll_trailers(context));
+                    trailers.map_err(|_| InboundError::Lost)?;
+                    return Poll::Ready(self.frames.end().map(|()| Received::End));
+                }
+            }
+        }
+    }
+}
+
+/// Cuts the bytes of a body into messages.
+#[derive(Debug)]
+pub struct Frames {
+    compression: Compression,
+    bytes_max: usize,
+    large_budget: Rc<Budget>,
+    small_budget: Rc<Budget>,
+    /// Bytes that belong to no complete message yet.
+    buffer: BytesMut,
+    share: Share,
+    is_demanded: bool,
+    is_large_reported: bool,
+    arrived: u64,
+}
+
+impl Frames {
+    /// Returns an empty buffer.
+    ///
+    /// `bytes_max` is the maximum size of a decompressed message. Unfinished small messages count
+    /// in `small_budget`, demanded messages in `large_budget`.
+    #[must_use]
+    pub fn new(
+        compression: Compression,
+        bytes_max: usize,
+        small_budget: &Rc<Budget>,
+        large_budget: &Rc<Budget>,
+    ) -> Self {
+        Self {
+            compression,
+            bytes_max,
+            large_budget: Rc::clone(large_budget),
+            small_budget: Rc::clone(small_budget),
+            buffer: BytesMut::new(),
+            share: Share::of(small_budget),
+            is_demanded: false,
+            is_large_reported: false,
+            arrived: 0,
+        }
+    }
+
+    fn demand(&mut self) -> Result<(), InboundError> {
+        self.is_demanded = true;
+        if self.share.move_to(&self.large_budget) { Ok(()) } else { Err(no_room()) }
+    }
+
+    fn add(&mut self, data: Bytes) {
+        self.arrived += data.len() as u64;
+        if self.buffer.is_empty() {
+            // Most bodies are one frame of HTTP/2 with one message: no copy.
+            self.buffer = data.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        } else {
+            self.buffer.extend_from_slice(&data);
+        }
+    }
+
+    /// Returns the size of the message at the head of the buffer, once its prefix has arrived.
+    fn head_bytes(&self) -> Option<usize> {
+        let length = self.buffer.get(1..PREFIX_BYTES)?;
+        Some(u32::from_be_bytes(length.try_into().expect("four bytes")) as usize)
+    }
+
+    fn is_held_back(&self) -> bool {
+        !self.is_demanded && self.head_bytes().is_some_and(|bytes| bytes > SMALL_MESSAGE_BYTES)
+    }
+
+    fn next(&mut self) -> Result<Option<Received>, InboundError> {
+        let Some(bytes) = self.head_bytes() else {
+            return Ok(None);
+        };
+        if bytes > self.bytes_max {
+            return Err(too_large(self.bytes_max));
+        }
+        if self.is_held_back() {
+            let is_news = !std::mem::replace(&mut self.is_large_reported, true);
+            return Ok(is_news.then_some(Received::Large));
+        }
+        if self.buffer.len() < PREFIX_BYTES + bytes {
+            self.buffer.reserve(PREFIX_BYTES + bytes - self.buffer.len());
+            return Ok(None);
+        }
+        let is_compressed = self.buffer[0];
+        self.buffer.advance(PREFIX_BYTES);
+        let message = self.buffer.split_to(bytes).freeze();
+        self.is_demanded = false;
+        self.is_large_reported = false;
+        self.share = Share::of(&self.small_budget);
+        self.decompressed(is_compressed, message).map(|message| Some(Received::Message(message)))
+    }
+
+    fn decompressed(&self, is_compressed: u8, message: Bytes) -> Result<Bytes, InboundError> {
+        match (is_compressed, self.compression) {
+            (0, _) => Ok(message),
+            (1, Compression::Identity) => {
+                Err(refused(Code::Internal, "the message is compressed, but the call announces no compression"))
+            }
+            (1, compression) => {
+                let whole = compression
+                    .decompress(&message, self.bytes_max)
+                    .map_err(|_| refused(Code::Internal, "the compressed message is malformed"))?;
+                if whole.len() > self.bytes_max { Err(too_large(self.bytes_max)) } else { Ok(whole.into()) }
+            }
+            _ => Err(refused(Code::Internal, "the prefix of the message is malformed")),
+        }
+    }
+
+    /// Counts the bytes of the unfinished message, because the client has sent no more for now.
+    fn count_unfinished(&mut self) -> Result<(), InboundError> {
+        if self.share.grow_to(self.buffer.len()) { Ok(()) } else { Err(no_room()) }
+    }
+
+    fn end(&self) -> Result<(), InboundError> {
+        if self.buffer.is_empty() { Ok(()) } else { Err(refused(Code::Internal, "the message is not complete")) }
+    }
+}
+
+fn refused(code: Code, text: &'static str) -> InboundError {
+    InboundError::Refused(Status::new(code, text))
+}
+
+fn no_room() -> InboundError {
+    refused(Code::ResourceExhausted, "this node receives too many messages at once; retry later or on another node")
+}
+
+fn too_large(bytes_max: usize) -> InboundError {
+    let text = format!("the message is larger than {bytes_max} bytes");
+    InboundError::Refused(Status::new(Code::ResourceExhausted, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES_MAX: usize = 4 * SMALL_MESSAGE_BYTES;
+
+    fn frames(small: usize, large: usize) -> (Frames, Rc<Budget>, Rc<Budget>) {
+        let (small, large) = (Budget::new(small), Budget::new(large));
+        (Frames::new(Compression::Gzip, BYTES_MAX, &small, &large), small, large)
+    }
+
+    fn framed(flag: u8, message: &[u8]) -> Bytes {
+        let mut whole = vec![flag];
+        whole.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+        whole.extend(message);
+        whole.into()
+    }
+
+    fn message(frames: &mut Frames) -> Bytes {
+        match frames.next().unwrap() {
+            Some(Received::Message(message)) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_body_is_cut_into_messages() {
+        let (mut frames, ..) = frames(100, 0);
+        let both = [framed(0, b"one"), framed(0, b"")].concat();
+        frames.add(Bytes::copy_from_slice(&both[..6]));
+        assert_eq!(frames.next(), Ok(None));
+        frames.add(Bytes::copy_from_slice(&both[6..]));
+        assert_eq!((message(&mut frames), message(&mut frames)), ("one".into(), "".into()));
+        assert_eq!(frames.end(), Ok(()));
+    }
+
+    #[test]
+    fn a_large_message_waits_for_a_demand() {
+        let (mut frames, small, large) = frames(100, BYTES_MAX);
+        let whole = framed(0, &vec![7; SMALL_MESSAGE_BYTES + 1]);
+        frames.add(whole.slice(..10));
+        assert_eq!(frames.next(), Ok(Some(Received::Large)));
+        assert_eq!(frames.next(), Ok(None));
+        assert!(frames.is_held_back());
+        frames.count_unfinished().unwrap();
+        frames.demand().unwrap();
+        assert_eq!((small.held(), large.held()), (0, 10));
+        frames.add(whole.slice(10..));
+        assert_eq!(message(&mut frames).len(), SMALL_MESSAGE_BYTES + 1);
+        assert_eq!(large.held(), 0);
+    }
+
+    #[test]
+    fn unfinished_messages_have_a_budget() {
+        let (mut frames, small, _) = frames(8, 0);
+        frames.add(framed(0, b"12345678").slice(..9));
+        assert_eq!(frames.next(), Ok(None));
+        assert_eq!(frames.count_unfinished(), Err(no_room()));
+        assert_eq!(small.held(), 0);
+    }
+
+    #[test]
+    fn a_message_above_the_maximum_is_refused_by_its_prefix() {
+        let (mut frames, ..) = frames(100, 0);
+        frames.add(Bytes::from_static(&[0, 255, 255, 255, 255]));
+        assert_eq!(frames.next(), Err(too_large(BYTES_MAX)));
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        for malformed in [framed(2, b"x"), framed(1, b"no gzip")] {
+            let (mut frames, ..) = frames(100, 0);
+            frames.add(malformed);
+            assert!(matches!(frames.next(), Err(InboundError::Refused(Status { code: Code::Internal, .. }))));
+        }
+    }
+
+    #[test]
+    fn an_unfinished_message_at_the_end_is_refused() {
+        let (mut frames, ..) = frames(100, 0);
+        frames.add(framed(0, b"12").slice(..6));
+        assert!(frames.end().is_err());
+    }
+}

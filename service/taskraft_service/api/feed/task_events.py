@@ -1,0 +1,75 @@
+"""Handle GetTaskEvents: follow one task back through the events that this node has applied."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from taskraft.v1 import error_pb2
+from taskraft.v1 import feed_service_pb2 as pb
+from taskraft_service.api.feed.answers import event_message
+from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.queue.entities.instants import in_wall_time
+from taskraft_service.queue.feed.task_trail import TaskTrail
+
+EVENTS_MAX: Final = 100
+
+
+class TaskEventsHandler:
+    """The handler of GetTaskEvents."""
+
+    def __init__(self, reader: QueueReader) -> None:
+        self._reader = reader
+
+    def method(self) -> AnyUnaryMethod:
+        """Return the method GetTaskEvents with its handler."""
+        return UnaryMethod(
+            "GetTaskEvents", pb.GetTaskEventsRequest, ExecutionSite.ANY_NODE, self.get_task_events
+        )
+
+    async def get_task_events(
+        self, call: UnaryCall[pb.GetTaskEventsRequest]
+    ) -> pb.GetTaskEventsResponse:
+        """Return the events of a task; other work runs between two steps of the search.
+
+        Raises:
+            CallRefused: TASK_NOT_FOUND, or INVALID_FIELD.
+        """
+        request = call.request
+        violations = Violations()
+        violations.check_tube("tube", request.tube)
+        violations.check_not_negative("task_id", request.task_id)
+        violations.check_range("events_max", request.events_max, 0, EVENTS_MAX)
+        violations.raise_if_any()
+        response = pb.GetTaskEventsResponse(now_ms=self._reader.wall_now_ms())
+        trail = self._trail(request)
+        if trail is None:  # the tasks of temporary tubes have no events
+            return response
+        for step in trail.steps():
+            if step is None:
+                await asyncio.sleep(0)
+                continue
+            response.events.append(event_message(*step))
+            if len(response.events) == (request.events_max or EVENTS_MAX):
+                break
+        response.complete = trail.is_complete
+        return response
+
+    def _trail(self, request: pb.GetTaskEventsRequest) -> TaskTrail | None:
+        """Return the trail of the requested task; None if the tube has no events."""
+        queue = self._reader.queues.queue_of(request.tube)
+        number = queue.tube_number(request.tube)
+        (task,) = queue.get_tasks(request.tube, [request.task_id])
+        if task is None or number is None:
+            raise CallRefused(
+                error_pb2.Error.TASK_NOT_FOUND,
+                f"the tube has no task {request.task_id}",
+                {"tube": request.tube, "task_id": str(request.task_id)},
+            )
+        if not self._reader.queues.is_logged(request.tube):
+            return None
+        since_ms = in_wall_time(task.since_ms, queue.wall_offset_ms)
+        return TaskTrail(queue.feed, request.tube, number, request.task_id, since_ms)

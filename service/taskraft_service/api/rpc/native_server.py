@@ -1,0 +1,198 @@
+"""Serve a table of methods on the native edge, the distribution ``taskraft-edge``.
+
+The edge does the work of TLS, HTTP/2 and gRPC on a thread of its own. This module runs the handlers
+on the event loop: it takes the events of all calls at once, and sends the commands of one turn of
+the event loop at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import IntEnum
+from typing import Any, Final
+
+import grpc
+import structlog
+import taskraft_edge
+
+from taskraft_replication.tls.files import CurrentTls, Tls, TlsUnusable
+from taskraft_service.api.rpc.method_table import CallKind, MethodTable
+from taskraft_service.api.rpc.native_call import Command, NativeCall
+from taskraft_service.api.rpc.rpc_server import PortTaken, ServerLimits
+from taskraft_service.api.rpc.server_context import CallEnded, MetadataPairs
+
+log: Final = structlog.get_logger(__name__)
+
+NO_CALL: Final = 0
+"""The number of a call in events of the thread."""
+
+
+class EdgeEvent(IntEnum):
+    """Kinds of events of a call; the numbers are those of the crate."""
+
+    OPENED = 0
+    MESSAGE = 1
+    LARGE = 2
+    HALF_CLOSED = 3
+    SENT = 4
+    CANCELLED = 5
+    STOPPED = 6
+    FAILED = 7
+
+
+class EdgeFailed(Exception):
+    """The thread of the native edge has a bug; the node must stop, because calls are lost."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"the native edge of the client port has a bug: {text}")
+
+
+def _fail(text: str) -> None:
+    """Raise an exception in the event loop, whose exception handler stops the node."""
+    raise EdgeFailed(text)
+
+
+class NativeServer:
+    """The ``RpcServer`` of the native edge; create it in a running event loop."""
+
+    def __init__(self, table: MethodTable, limits: ServerLimits) -> None:
+        self._table = table
+        self._loop = asyncio.get_running_loop()
+        reads = {path: one.kind is CallKind.BIDIRECTIONAL for path, one in table.items()}
+        self._edge = taskraft_edge.Edge(reads, asdict(limits))
+        self._calls: dict[int, NativeCall] = {}
+        self._commands: list[Command] = []
+        self._stopped: asyncio.Future[None] | None = None
+        """The end of the edge; None: the edge has not started."""
+
+    def listen(self, address: str, tls: CurrentTls | None = None) -> int:
+        """Bind the server to an address; return the port.
+
+        Raises:
+            PortTaken: the address is in use or invalid.
+            TlsUnusable: the certificates cannot be used.
+        """
+        if tls is not None:
+            try:
+                self._use(tls.tls)
+            except ValueError as error:
+                raise TlsUnusable(f"the certificate of the client port: {error}") from error
+            tls.listen(self._renewed)
+        try:
+            return self._edge.listen(address)
+        except OSError as error:
+            raise PortTaken(address) from error
+
+    def _use(self, tls: Tls) -> None:
+        self._edge.set_tls(tls.chain, tls.key, tls.authority)
+
+    def _renewed(self, tls: Tls) -> None:
+        try:
+            self._use(tls)
+        except ValueError as error:
+            log.warning("the client port keeps its certificate", reason=str(error))
+
+    async def start(self) -> None:
+        """Start to accept connections."""
+        self._edge.start()
+        self._stopped = self._loop.create_future()
+        self._loop.add_reader(self._edge.fileno(), self._take_events)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Accept no further call, wait for the calls in progress, then cancel them."""
+        if self._stopped is None:
+            return
+        self._edge.stop(grace_seconds)
+        await self._stopped
+        self._loop.remove_reader(self._edge.fileno())
+        tasks = [call.task for call in self._calls.values() if call.task is not None]
+        for number in list(self._calls):
+            self._cancel(number)
+        if tasks:
+            await asyncio.wait(tasks)
+        self._edge.join()
+
+    # ------------------------------------------------------------------------------ events
+
+    def _take_events(self) -> None:
+        for event in self._edge.take():
+            kind, number = event[0], event[1]
+            if kind == EdgeEvent.OPENED:
+                self._open(*event[1:])
+                continue
+            call = self._calls.get(number)
+            if call is None:
+                if number == NO_CALL:
+                    self._thread_event(event)
+                continue  # the handler has ended the call meanwhile
+            if kind == EdgeEvent.MESSAGE:
+                call.message_came(event[2])
+            elif kind == EdgeEvent.SENT:
+                call.bytes_sent(event[2])
+            elif kind == EdgeEvent.LARGE:
+                call.large_came()
+            elif kind == EdgeEvent.HALF_CLOSED:
+                call.half_closed()
+            else:
+                self._cancel(number)
+
+    def _open(
+        self,
+        number: int,
+        path: str,
+        metadata: MetadataPairs,
+        timeout: float | None,
+        peer: str,
+        certificate: bytes | None,
+        message: bytes | None,
+    ) -> None:
+        deadline = None if timeout is None else self._loop.time() + timeout
+        call = NativeCall(number, metadata, deadline, peer, certificate, self._command)
+        self._calls[number] = call
+        call.task = self._loop.create_task(self._serve(path, number, call, message))
+
+    def _thread_event(self, event: Sequence[Any]) -> None:
+        """Note the end of the thread, or a bug of the thread."""
+        if event[0] == EdgeEvent.FAILED:
+            self._loop.call_soon(_fail, event[2])
+        elif self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
+
+    def _cancel(self, number: int) -> None:
+        call = self._calls.pop(number)
+        call.end()
+        if call.task is not None:
+            call.task.cancel()
+
+    # ------------------------------------------------------------------------------ handlers
+
+    async def _serve(self, path: str, number: int, call: NativeCall, message: bytes | None) -> None:
+        """Run the handler of a call and send its status."""
+        method = self._table[path]
+        try:
+            # Without a message, the handler reads the messages, after it authenticated the caller.
+            answer: Any = await (
+                method.guarded(None, call) if message is None else method.handle(message, call)
+            )
+        except CallEnded:
+            pass
+        except Exception:
+            log.exception("a handler failed because of a bug", method=path)
+            call.finish(grpc.StatusCode.UNKNOWN, "the server has a bug; see its log", (), None)
+        else:
+            call.finish(grpc.StatusCode.OK, "", call.trailing, answer)
+        finally:
+            self._calls.pop(number, None)
+
+    # ------------------------------------------------------------------------------ commands
+
+    def _command(self, command: Command) -> None:
+        if not self._commands:
+            self._loop.call_soon(self._send_commands)
+        self._commands.append(command)
+
+    def _send_commands(self) -> None:
+        commands, self._commands = self._commands, []
+        self._edge.send(commands)

@@ -1,0 +1,84 @@
+"""Handle ListConsumers: the consumers that wait for tasks of a tube, on the leader."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft.v1 import tube_service_pb2 as pb
+from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH
+from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.paging import list_fingerprint, page_of
+from taskraft_service.api.rpc.status import tube_not_found
+from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.leader.waiting_consumer import WaitingConsumer
+from taskraft_service.limits import PAGE_SIZE_MAX
+
+POSITION_DIGITS: Final = 12
+"""Digits of a position in a page token, so that positions are ordered as texts."""
+
+
+class ConsumersHandler:
+    """The handler of ListConsumers.
+
+    Args:
+        reader: reads the queue.
+        waiters: the waiting consumers of this node.
+    """
+
+    def __init__(self, reader: QueueReader, waiters: Waiters) -> None:
+        self._reader = reader
+        self._waiters = waiters
+
+    def method(self) -> AnyUnaryMethod:
+        """Return the method ListConsumers with its handler."""
+        return UnaryMethod(
+            "ListConsumers", pb.ListConsumersRequest, ExecutionSite.LEADER, self.list_consumers
+        )
+
+    async def list_consumers(
+        self, call: UnaryCall[pb.ListConsumersRequest]
+    ) -> pb.ListConsumersResponse:
+        """Return a page of the consumers that wait on a tube.
+
+        Raises:
+            CallRefused: TUBE_NOT_FOUND, INVALID_FIELD.
+        """
+        request = call.request
+        violations = Violations()
+        violations.check_tube("tube", request.tube)
+        violations.check_page(request.page_size, request.page_token)
+        violations.raise_if_any()
+        if self._reader.applied.tube_number(request.tube) is None:
+            raise tube_not_found(request.tube)
+        waiting = self._waiters.waiting_on(request.tube)
+        page, next_token = page_of(
+            list(enumerate(waiting)),
+            lambda row: f"{row[0]:0{POSITION_DIGITS}}",
+            request.page_size or PAGE_SIZE_MAX,
+            request.page_token,
+            list_fingerprint("consumers", request.tube),
+        )
+        return pb.ListConsumersResponse(
+            consumers=[consumer_message(consumer) for _, consumer in page],
+            next_page_token=next_token,
+            now_ms=self._reader.wall_now_ms(),
+        )
+
+
+def consumer_message(consumer: WaitingConsumer) -> pb.WaitingConsumer:
+    """Return a waiting consumer as a message, with the prefix of its session id."""
+    profile = consumer.profile
+    kinds = pb.WaitingConsumer
+    return pb.WaitingConsumer(
+        kind=kinds.CALL if consumer.one_shot else kinds.STREAM,
+        sources=consumer.sources,
+        types=profile.types,
+        wanted=consumer.wanted_tasks(),
+        session_id=profile.session_id[:SHOWN_SESSION_ID_LENGTH],
+        principal=profile.principal,
+        peer=profile.peer,
+        since_ms=profile.since_ms,
+        until_ms=profile.until_ms,
+    )

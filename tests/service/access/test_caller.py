@@ -1,0 +1,19 @@
+"""Which requests a node may send on its own behalf."""
+
+import pytest
+
+from taskraft.v1 import cluster_service_pb2 as pb
+from taskraft_service.access.caller import NodeCaller, PermissionDenied
+
+
+@pytest.mark.parametrize("kind", [pb.AddMemberRequest, pb.PromoteMemberRequest])
+def test_a_node_may_ask_to_become_a_member_and_a_voter_itself(kind):
+    assert NodeCaller("n4").authorize(kind(name="n4"))
+    with pytest.raises(PermissionDenied):
+        NodeCaller("n4").authorize(kind(name="n5"))
+
+
+@pytest.mark.parametrize("kind", [pb.RemoveMemberRequest, pb.TransferLeadershipRequest])
+def test_a_node_may_ask_for_nothing_else(kind):
+    with pytest.raises(PermissionDenied):
+        NodeCaller("n4").authorize(kind(name="n4"))

@@ -1,0 +1,157 @@
+"""Half-sent calls, floods of resets and large metadata do not harm other callers.
+
+grpc.aio has no bound for half-sent messages, so the tests of these bounds need the native edge.
+"""
+
+import asyncio
+from contextlib import suppress
+
+import grpc
+import grpc.aio
+import pytest
+
+from taskraft_replication.tls.files import CurrentTls
+from taskraft_service.api.rpc.rpc_server import METADATA_BYTES_MAX, ServerLimits
+from tests.authority import Authority
+from tests.cluster.hostile_frames import (
+    ACK,
+    CANCEL,
+    DATA,
+    END_STREAM,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    frame,
+)
+from tests.service.api.rpc.raw_connection import (
+    WIDE_OPENING,
+    begun_call,
+    connection,
+    first_ended,
+    next_frame,
+    part_of_message,
+    received,
+)
+from tests.service.api.rpc.servers import SERVERS, server_class
+from tests.service.api.rpc.test_servers import PATH, code_of, serving
+
+NATIVE = SERVERS[1:]
+SMALL = 60_000
+"""Size of a message that the native edge receives before the caller is authenticated."""
+LARGE = 200_000
+"""Size of a message that the native edge receives once a handler asks for the message."""
+
+
+async def is_answered(channel, size=1):
+    """Return whether a call on another connection is answered."""
+    message = bytes(size)
+    return await channel.unary_unary(PATH + "Echo")(message, timeout=60) == message
+
+
+async def is_answered_at_last(channel):
+    """Repeat a call that grpc.aio refuses while its queue of calls is full."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(grpc.aio.AioRpcError):
+                return await is_answered(channel)
+
+
+def half_sent(count, size, part):
+    """Return the frames of some calls whose messages do not arrive completely."""
+    streams = range(1, 2 * count, 2)
+    return b"".join(begun_call(one, "Echo") + part_of_message(one, size, part) for one in streams)
+
+
+@pytest.mark.parametrize("edge", SERVERS)
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_half_sent_calls_do_not_keep_others_from_an_answer(edge, size):
+    async with (
+        serving(edge) as (handlers, channel, _, port),
+        connection(port) as (_, writer),
+    ):
+        writer.write(half_sent(20, size, 2_000))  # less than the first window of a connection
+        assert await is_answered(channel)
+        assert handlers.handled == 1
+
+
+@pytest.mark.parametrize("edge", NATIVE)
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_half_sent_messages_have_a_common_budget(edge, size):
+    """The budget has room for two of four half-sent messages."""
+    part = size - 10_000
+    budget = {"unfinished_small_bytes_max": 3 * part - 1, "unfinished_bytes_max": 3 * part - 1}
+    async with serving(edge, **budget) as (_, channel, _, port):
+        for _ in range(2):  # the end of a connection frees the budget
+            async with connection(port, WIDE_OPENING) as (reader, writer):
+                await received(reader, SETTINGS)
+                writer.write(frame(SETTINGS, ACK, 0))
+                await received(reader, WINDOW_UPDATE)  # the windows of the server are large now
+                writer.write(half_sent(4, size, part))
+                refused = await first_ended(reader)
+                refused = (refused, await first_ended(reader, refused))
+                for stream in {1, 3, 5, 7}.difference(refused):
+                    writer.write(frame(DATA, END_STREAM, stream, bytes(size - part)))
+                    ended = await first_ended(reader, *refused)
+                    assert ended == stream, "the rest completes a call"
+                    refused = (*refused, ended)
+        assert await is_answered(channel, size)
+
+
+@pytest.mark.parametrize("edge", NATIVE)
+@pytest.mark.parametrize(
+    "begin",
+    [b"", part_of_message(3, SMALL, 1), part_of_message(3, LARGE, 1)],
+    ids=["headers", "small", "large"],
+)
+async def test_a_request_that_does_not_arrive_ends_its_call_only(edge, begin):
+    async with (
+        serving(edge, stall_ms=50) as (handlers, _, _, port),
+        connection(port) as (reader, writer),
+    ):
+        writer.write(begun_call(1, "Converse"))
+        writer.write(begun_call(3, "Echo") + begin)
+        assert await first_ended(reader) == 3
+        writer.write(part_of_message(1, 1, 1))
+        while (await next_frame(reader))[0] != DATA:
+            pass  # a stream may be silent between its messages
+        assert handlers.handled == 0
+
+
+@pytest.mark.parametrize("edge", SERVERS)
+async def test_a_flood_of_resets_harms_its_own_connection_at_most(edge):
+    async with serving(edge) as (_, channel, _, port):
+        async with connection(port) as (reader, writer):
+            # The server may close the connection before it has read all frames.
+            with suppress(ConnectionError):
+                for stream in range(1, 10_000, 2):
+                    writer.write(begun_call(stream, "Wait") + frame(RST_STREAM, 0, stream, CANCEL))
+                await writer.drain()
+                if edge == "native":
+                    await reader.read()  # until the server closes the connection
+        assert await (is_answered if edge == "native" else is_answered_at_last)(channel)
+
+
+@pytest.mark.parametrize("edge", SERVERS)
+async def test_metadata_up_to_the_maximum_are_accepted(edge):
+    async with serving(edge) as (_, channel, *_):
+        echo = channel.unary_unary(PATH + "Echo")
+        most = METADATA_BYTES_MAX - 1_000  # the client library adds headers of its own
+        assert await echo(b"x", timeout=60, metadata=(("x-filler", "y" * most),)) == b"x"
+        more = (("x-filler", "y" * METADATA_BYTES_MAX),)
+        call = echo(b"x", timeout=60, metadata=more)
+        assert await code_of(call) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await is_answered(channel)
+
+
+@pytest.mark.parametrize("edge", SERVERS)
+async def test_a_connection_that_does_not_complete_tls_is_closed(edge, tmp_path):
+    tls = CurrentTls(Authority(tmp_path).server())
+    server = server_class(edge)({}, ServerLimits(10, 10, handshake_ms=50))
+    port = server.listen("127.0.0.1:0", tls)
+    await server.start()
+    try:
+        async with connection(port, b"\x16\x03\x01") as (reader, _):
+            with suppress(ConnectionError):
+                assert len(await reader.read()) < 100, "at most an alert of TLS"
+    finally:
+        await server.stop(0)

@@ -1,0 +1,55 @@
+"""Rings of samples: fixed size, gaps, coarse samples and percentiles."""
+
+import pytest
+
+from taskraft_service.machine.sample_rings import (
+    NO_VALUE,
+    SampleRing,
+    TubeSample,
+    percentile,
+)
+
+
+def sample(put, ready, wait=None):
+    return TubeSample(put, 0, 0, 0, 0, ready, 0, 0, 0, wait, wait, None, None)
+
+
+def column(ring, name, field, newest=100):
+    return dict(ring.columns(name, newest))[field]
+
+
+def test_a_full_ring_keeps_the_newest_samples():
+    ring = SampleRing(10, 3)
+    for number in range(5):
+        ring.add(number * 10, {"a": sample(number, 10 + number)})
+    assert ring.instants(100) == [20, 30, 40]
+    assert column(ring, "a", "put") == [2, 3, 4]
+    assert column(ring, "a", "ready", 2) == [13, 14]
+
+
+def test_a_tube_has_gaps_where_it_has_no_sample():
+    ring = SampleRing(10, 4)
+    ring.add(10, {"a": sample(1, 1)})
+    ring.add(20, {"a": sample(2, 1), "b": sample(7, 1, wait=2**40)})
+    ring.add(30, {"b": sample(8, 1)})
+    assert column(ring, "a", "put") == [1, 2, NO_VALUE]
+    assert column(ring, "b", "put") == [NO_VALUE, 7, 8]
+    assert column(ring, "b", "wait_p50_ms") == [NO_VALUE, 2**32 - 2, NO_VALUE]
+    ring.forget("b")
+    assert "b" not in ring
+
+
+def test_a_coarse_sample_adds_counts_and_keeps_the_last_gauge():
+    ring = SampleRing(10, 4)
+    for put, ready in ((1, 5), (2, 6), (4, 7)):
+        ring.add(10, {"a": sample(put, ready)})
+    summary = ring.summary("a", 2)
+    assert (summary.put, summary.ready, summary.run_p50_ms) == (6, 7, None)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "percent", "expected"),
+    [([], 50, None), ([7], 95, 7), ([1, 2, 3, 4], 50, 2), (list(range(1, 101)), 95, 95)],
+)
+def test_a_percentile_is_one_of_the_numbers(numbers, percent, expected):
+    assert percentile(numbers, percent) == expected
