@@ -1,4 +1,4 @@
-"""Fixtures: a fake cluster of one or three nodes, a real node, clients, and a tube."""
+"""Fixtures: nodes in memory, with and without sockets, a real node, clients, and a tube."""
 
 import shlex
 import uuid
@@ -8,30 +8,76 @@ from click.testing import CliRunner
 
 from taskraft import AsyncClient, Client
 from taskraft.cli import main
-from tests.clients.fake_cluster import FakeCluster
+from tests.clients.node_calls import NodeCalls
+from tests.clients.served_cluster import ServedCluster
 from tools.local_cluster import LocalCluster
 
 
 @pytest.fixture
-def run(cluster, monkeypatch):
-    """Run a line of the command line against the fake cluster."""
-    monkeypatch.setenv("TASKRAFT_TARGET", cluster.target)
+def emails(taskraft):
+    """Create the tube `emails`, which keeps acknowledged tasks, on a node in memory."""
+    taskraft.client.create_tube("emails", "fifottl", on_ack="keep")
+    return taskraft.client.tube("emails")
 
-    def invoke(line, **options):
-        return CliRunner().invoke(main, shlex.split(line), **options)
 
-    return invoke
+@pytest.fixture
+def calls(taskraft, emails):
+    """Record the calls that reach the node in memory after the tube was created."""
+    return recorded(taskraft._inner)
+
+
+@pytest.fixture
+def run(emails):
+    """Return a function that runs a line of the command line against the node in memory."""
+    return run_line
+
+
+@pytest.fixture
+def run_remote():
+    """Return a function that runs a line of the command line, which connects to sockets."""
+    return run_line
+
+
+def run_line(line, **options):
+    return CliRunner().invoke(main, shlex.split(line), **options)
+
+
+def recorded(kit):
+    """Record the calls that reach the node of a kit."""
+    calls = NodeCalls()
+    calls.record(kit._backend.node.handlers)
+    return calls
+
+
+@pytest.fixture
+async def async_kit(ataskraft):
+    """Return a kit for coroutines, with the tube `emails`, which keeps acknowledged tasks."""
+    await ataskraft.client.create_tube("emails", "fifottl", on_ack="keep")
+    return ataskraft
+
+
+@pytest.fixture
+def async_calls(async_kit):
+    """Record the calls that reach the node in memory after the tube was created."""
+    return recorded(async_kit)
+
+
+@pytest.fixture
+async def memory_client(async_kit):
+    """Return a client of the node in memory."""
+    async with AsyncClient() as one:
+        yield one
 
 
 @pytest.fixture
 def cluster():
-    with FakeCluster() as one:
+    with ServedCluster() as one:
         yield one
 
 
 @pytest.fixture
 def three():
-    with FakeCluster(3) as nodes:
+    with ServedCluster(3) as nodes:
         yield nodes
 
 

@@ -18,7 +18,7 @@ DEPTH = 4
 
 
 def results(cluster):
-    return [task.result for task in cluster.state.tasks["emails"].values()]
+    return [task.result for task in cluster.tasks()]
 
 
 # --------------------------------------------------------------------------------- coroutines
@@ -91,7 +91,7 @@ async def test_a_failed_acknowledgement_is_not_logged_as_a_failed_task(cluster, 
         async with client.subscribe("emails", credit=1) as tasks:
             await tasks.work(handle)
             assert cluster.states() == [task_pb2.Task.TAKEN]
-            cluster.faults["StreamSettle"].clear()
+            cluster.accept("StreamSettle")
     (record,) = [each for each in caplog.records if "emails/1" in each.getMessage()]
     assert record.levelno == logging.WARNING
     assert "was processed but not acknowledged" in record.getMessage()

@@ -24,12 +24,12 @@ from tests.turns import blocked_until
 # --------------------------------------------------------------------------------------------- put
 
 
-def test_a_task_is_put_with_its_options(cluster, run):
+def test_a_task_is_put_with_its_options(calls, run):
     done = run(
         """put emails '{"to": "a"}' --priority 5 --delay 10s --ttl 1h --header a=b=c --key k"""
     )
     assert (done.exit_code, done.stdout) == (0, "emails/1  DELAYED\n")
-    (spec,) = cluster.requests("PutTasks")[0].tasks
+    (spec,) = calls.requests("PutTasks")[0].tasks
     assert spec == task_pb2.TaskSpec(
         payload=b'{"to": "a"}',
         content_type="application/json",
@@ -41,37 +41,37 @@ def test_a_task_is_put_with_its_options(cluster, run):
     )
 
 
-def test_a_put_with_a_request_id_is_repeated_without_a_second_effect(cluster, run):
+def test_a_put_with_a_request_id_is_repeated_without_a_second_effect(calls, run):
     line = "put emails a --request-id order-4711 --client-id"
     first, again, other = [run(f"{line} {client_id}") for client_id in ("shop", "shop", "mail")]
     assert (first.exit_code, again.exit_code) == (0, 0)
     assert first.output == again.output != other.output
-    request = cluster.requests("PutTasks")[0]
+    request = calls.requests("PutTasks")[0]
     assert (request.client_id, request.request_id) == ("shop", "order-4711")
 
 
-def test_lines_with_one_request_id_are_a_usage_error(cluster, run):
+def test_lines_with_one_request_id_are_a_usage_error(calls, run):
     result = run("put emails - --request-id order-4711", input="1\n2\n")
     assert result.exit_code == 2
     assert "--request-id" in result.output
-    assert cluster.requests("PutTasks") == []
+    assert calls.requests("PutTasks") == []
 
 
-def test_a_payload_that_is_not_json_is_text(cluster, run):
+def test_a_payload_that_is_not_json_is_text(calls, run):
     assert run("put emails hello").stdout == "emails/1  READY\n"
-    assert cluster.requests("PutTasks")[0].tasks[0].content_type.startswith("text/plain")
+    assert calls.requests("PutTasks")[0].tasks[0].content_type.startswith("text/plain")
 
 
-def test_the_whole_input_is_one_payload_without_an_argument(cluster, run):
+def test_the_whole_input_is_one_payload_without_an_argument(calls, run):
     assert run("put emails", input=b"\xff\xfe").exit_code == 0
-    (spec,) = cluster.requests("PutTasks")[0].tasks
+    (spec,) = calls.requests("PutTasks")[0].tasks
     assert (spec.payload, spec.content_type) == (b"\xff\xfe", "")
 
 
-def test_lines_of_json_become_one_task_each(cluster, run):
+def test_lines_of_json_become_one_task_each(calls, run):
     done = run("put emails -", input='{"n": 1}\n\n{"n": 2}\n')
     assert done.stdout == "emails/1  READY\nemails/2  READY\n"
-    assert [spec.payload for spec in cluster.requests("PutTasks")[0].tasks] == [
+    assert [spec.payload for spec in calls.requests("PutTasks")[0].tasks] == [
         b'{"n": 1}',
         b'{"n": 2}',
     ]
@@ -96,6 +96,7 @@ def test_wrong_usage_exits_with_2(run, line):
 def test_json_output_uses_the_field_names_of_the_api(run):
     (task,) = json.loads(run("put emails a -o json").stdout)
     assert task == {"tube": "emails", "id": "1", "state": "READY"}
+    assert run("group create g").exit_code == 0
     assert json.loads(run("put emails a --group g -o jsonl").stdout) == {
         "tube": "emails",
         "id": "2",
@@ -105,20 +106,20 @@ def test_json_output_uses_the_field_names_of_the_api(run):
 # -------------------------------------------------------------------------------- take and settle
 
 
-def test_a_task_is_taken_and_acknowledged(cluster, run):
+def test_a_task_is_taken_and_acknowledged(emails, run):
     run("put emails hello")
     done = run("take emails --wait 0s --ack")
-    assert (done.exit_code, done.stdout) == (0, "emails/1  hello   lease without TTR   token 1\n")
-    assert cluster.state.tasks["emails"][1].state == task_pb2.Task.DONE
+    assert (done.exit_code, done.stdout) == (0, "emails/1  hello   lease 1m   token 1\n")
+    assert emails.peek(1).state == "DONE"
 
 
-def test_a_kept_task_is_settled_by_its_token(cluster, run):
+def test_a_kept_task_is_settled_by_its_token(emails, run):
     run("put emails -", input="1\n2\n3\n")
     assert run("take emails --max 3 --keep -o jsonl").stdout.count("\n") == 3
     assert run("ack 1 --result done").stdout == "token 1  acked\n"
     assert run("release 2 --delay 30s --reason 'not now'").stdout == "token 2  released\n"
     assert run("bury 3 --reason broken").stdout == "token 3  buried\n"
-    assert cluster.states() == [task_pb2.Task.DONE, task_pb2.Task.READY, task_pb2.Task.BURIED]
+    assert [task.state for task in emails.list()] == ["DONE", "DELAYED", "BURIED"]
 
 
 def test_no_task_in_time_exits_with_6(run):
@@ -126,11 +127,11 @@ def test_no_task_in_time_exits_with_6(run):
     assert (done.exit_code, done.stdout, done.stderr) == (6, "", "no task in emails within 0s\n")
 
 
-def test_take_without_a_terminal_needs_ack_or_keep(cluster, run):
+def test_take_without_a_terminal_needs_ack_or_keep(calls, run):
     done = run("take emails", input="")
     assert done.exit_code == 2
     assert "--ack or --keep" in done.stderr
-    assert not cluster.calls, "nothing is taken"
+    assert not calls.calls, "nothing is taken"
 
 
 @pytest.mark.parametrize(
@@ -158,15 +159,15 @@ def test_take_asks_on_a_terminal(cluster, blocking_client, answer, told, state):
     assert child.wait(20) == 0
     os.close(controller)
     assert b"emails/1  hello" in seen
-    assert cluster.state.tasks["emails"][1].state == state
+    assert cluster.states() == [state]
 
 
 # ---------------------------------------------------------------------------------- other commands
 
 
-def test_tasks_are_shown_kicked_and_deleted(blocking_client, run):
-    blocking_client.tube("emails").put_many(["a", "b", "c"])
-    blocking_client.tube("emails").take(wait=0).bury("broken")
+def test_tasks_are_shown_kicked_and_deleted(emails, run):
+    emails.put_many(["a", "b", "c"])
+    emails.take(wait=0).bury("broken")
     peeked = run("peek emails 1")
     assert peeked.stdout.splitlines()[0].split() == [
         "ID",
@@ -180,63 +181,73 @@ def test_tasks_are_shown_kicked_and_deleted(blocking_client, run):
     assert json.loads(run("peek emails 1 2 -o json").stdout)[1]["id"] == "2"
     assert run("kick emails 10").stdout == "1 kicked\n"
     assert len(run("task list emails --limit 2 -o jsonl").stdout.splitlines()) == 2
-    assert run("delete emails 2 3").stdout == "2 deleted\n"
-    missing = run("delete emails 2 3")
+    assert run("delete emails 2 3 --yes").stdout == "2 deleted\n"
+    missing = run("delete emails 2 3 --yes")
     assert missing.exit_code == 3
     assert "item 0: TASK_NOT_FOUND" in missing.stderr
 
 
-def test_tubes_are_created_listed_counted_and_dropped(cluster, blocking_client, run):
-    blocking_client.tube("emails").put("a")
-    assert (
-        run("tube create emails --kind fifo --ttr 1m --on-ack keep --if-not-exists").exit_code == 0
-    )
-    request = cluster.requests("CreateTube")[0]
-    assert (request.tube.kind, request.tube.options.ttr_ms, request.if_not_exists) == (
-        1,
-        60_000,
-        True,
-    )
+def test_tubes_are_created_listed_counted_and_dropped(emails, taskraft, run):
+    emails.put_many(["a", "b", "c"])
+    line = "tube create orders --kind fifottl --ttr 1m --on-ack keep --if-not-exists"
+    assert (run(line).exit_code, run(line).exit_code) == (0, 0)
     assert run("tube create scratch --durability temporary").exit_code == 0
-    assert cluster.requests("CreateTube")[1].tube.options.durability == 2
-    assert run("tube list").stdout.splitlines()[1].split()[:2] == ["emails", "FIFOTTL"]
-    assert run("stats").stdout.splitlines()[1].split()[:2] == ["emails", "1"]
-    assert run("stats").stdout.splitlines()[1].endswith("20 attempts, 1s to 10m")
-    assert run("tube list").stdout.splitlines()[1].endswith("20 attempts, 1s to 10m")
+    orders, scratch = taskraft.client.list_tubes(["orders", "scratch"])
+    assert (orders.kind, orders.options.ttr_ms, orders.options.on_ack) == (
+        "fifottl",
+        60_000,
+        "keep",
+    )
+    assert scratch.options.durability == "temporary"
+    assert run("tube list emails").stdout.splitlines()[1].split()[:2] == ["emails", "FIFOTTL"]
+    assert run("stats emails").stdout.splitlines()[1].split()[:2] == ["emails", "3"]
+    assert run("stats emails").stdout.splitlines()[1].endswith("20 attempts, 1s to 10m")
+    assert run("tube list emails").stdout.splitlines()[1].endswith("20 attempts, 1s to 10m")
     assert json.loads(run("stats emails -o jsonl").stdout)["tasks"]["buried"] == 0
     assert run("stats nope").exit_code == 3
     assert run("tube drop emails", input="").exit_code == 2
     assert run("tube drop emails --yes").stdout == "emails  dropped with 3 tasks\n"
+    assert taskraft.client.list_tubes(["emails"]) == []
 
 
 @pytest.mark.parametrize(
     ("line", "lines"),
     [
         ("feed tail --from-start --no-follow", 3),
-        ("feed tail -n 2", 2),
-        ("feed tail -n 2 -o table", 2),
+        ("feed tail --from-start -n 2", 2),
+        ("feed tail --from-start -n 2 -o table", 2),
     ],
 )
-def test_the_feed_is_followed_line_by_line(run, line, lines):
+def test_the_feed_is_printed_line_by_line(emails, run, line, lines):
+    emails.put_many(["a", "b", "c"])
     done = run(line)
     assert done.exit_code == 0
     assert len(done.stdout.splitlines()) == lines
 
 
-def test_a_table_of_the_feed_shows_times(run):
+@pytest.mark.taskraft(start="2027-01-01T00:00:00Z")
+def test_a_feed_is_followed_until_its_next_event(emails, run):
+    emails.put("a", delay="1h")
+    (event,) = run("feed tail emails -n 1").stdout.splitlines()
+    assert json.loads(event)["kind"] == "DELAY_DUE"
+
+
+@pytest.mark.taskraft(start="2027-01-01T00:00:00Z")
+def test_a_table_of_the_feed_shows_times(emails, run):
+    emails.put("a")
     done = run("feed tail -n 1 --from-start -o table")
-    assert done.stdout.startswith("1970-01-01 00:16:40Z  emails/1  ")
+    assert done.stdout.startswith("2027-01-01 00:00:00Z  emails/1  PUT ")
 
 
 @pytest.mark.parametrize("name", ["typo", "mail*"])
-def test_the_feed_of_a_tube_that_does_not_exist_is_not_found(cluster, blocking_client, run, name):
-    blocking_client.tube("emails").put("a")
-    assert run("feed tail emails -n 1").exit_code == 0
-    asked = len(cluster.requests("ReadChanges"))
+def test_the_feed_of_a_tube_that_does_not_exist_is_not_found(calls, emails, run, name):
+    emails.put("a")
+    assert run("feed tail emails -n 1 --from-start").exit_code == 0
+    asked = len(calls.requests("ReadChanges"))
     done = run(f"feed tail emails {name} -n 1")
     assert (done.exit_code, done.stdout) == (3, "")
     assert f'the tube "{name}" does not exist' in done.stderr
-    assert len(cluster.requests("ReadChanges")) == asked
+    assert len(calls.requests("ReadChanges")) == asked
 
 
 def test_statistics_count_done_and_zombie_tasks_apart(run, monkeypatch):
@@ -252,8 +263,8 @@ def test_statistics_count_done_and_zombie_tasks_apart(run, monkeypatch):
 # -------------------------------------------------------------------------------------------- JSON
 
 
-def test_counts_sizes_and_times_are_numbers_in_json(blocking_client, run):
-    task_id = blocking_client.tube("emails").put("a", priority=0)
+def test_counts_sizes_and_times_are_numbers_in_json(emails, run):
+    task_id = emails.put("a", priority=0)
     (task,) = json.loads(run(f"peek emails {task_id} -o json").stdout)
     assert (task["id"], task["spec"]["priority"]) == ("1", "0")
     assert isinstance(task["created_ms"], int)
@@ -315,10 +326,10 @@ def test_an_error_is_explained(run):
         ("TUBE_FULL", grpc.StatusCode.RESOURCE_EXHAUSTED, 5),
     ],
 )
-def test_a_refusal_is_one_line_with_a_hint_and_an_exit_code(cluster, run, reason, code, exit_code):
+def test_a_refusal_is_one_line_with_a_hint_and_an_exit_code(calls, run, reason, code, exit_code):
     wrong = [("tube", "is malformed"), ("tasks", "are missing")]
     violations = wrong if reason == "INVALID_FIELD" else ()
-    cluster.refuse("PutTasks", reason, code, violations=violations)
+    calls.refuse("PutTasks", reason, code, violations=violations)
     done = run("put emails a")
     assert done.exit_code == exit_code
     *told, last = done.stderr.splitlines()
@@ -327,16 +338,15 @@ def test_a_refusal_is_one_line_with_a_hint_and_an_exit_code(cluster, run, reason
     assert last.startswith("hint:  ")
 
 
-def test_an_unreachable_cluster_exits_with_5_and_a_hint(run):
-    done = run("put emails a -t 127.0.0.1:1 --timeout 1s")
+def test_an_unreachable_cluster_exits_with_5_and_a_hint(run_remote):
+    done = run_remote("put emails a -t 127.0.0.1:1 --timeout 1s")
     assert done.exit_code == 5
     assert "taskraft dev" in done.stderr
 
 
-def test_a_call_that_takes_too_long_exits_with_6(cluster, run):
-    cluster.hold_puts()
+def test_a_call_that_takes_too_long_exits_with_6(calls, run):
+    calls.hold("PutTasks")
     done = run("put emails a --timeout 100ms")
-    cluster.let_puts_go()
     assert done.exit_code == 6
 
 

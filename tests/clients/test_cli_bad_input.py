@@ -1,12 +1,71 @@
 """Bad input of every command: one line, the right exit code, and no call that changes something."""
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from tests.clients.test_cli_commands import ALL
+from taskraft.cli import PLUGIN_COMMANDS, main
+from taskraft.cli.options import DURATION, OUTPUT
+from tests.clients.test_cli_commands import ALL, commands
 
-VERBS = sorted(
-    path for path, command in ALL.items() if not hasattr(command, "commands") and path != ("token",)
-)
+
+def plugins():
+    """Yield the commands of the server, the console and the pipeline, with their paths."""
+    for name in PLUGIN_COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        yield (name,), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (name,))
+
+
+TREE = ALL | dict(plugins())
+VERBS = sorted(path for path, command in TREE.items() if not isinstance(command, click.Group))
+
+
+def bad_values(kind):
+    """Return a value that a type of click refuses; None if the type accepts every text."""
+    if isinstance(kind, click.Choice):
+        return "typo"
+    if isinstance(kind, (click.types.IntParamType, click.types.FloatParamType, type(DURATION))):
+        return "soon"
+    if isinstance(kind, type(OUTPUT)):
+        return "typo"
+    if isinstance(kind, click.Path) and kind.exists:
+        return "/nonexistent/file"
+    return None
+
+
+def bad_lines():
+    """Yield a command line for each parameter of each command that can be wrong, and for others."""
+    for path in VERBS:
+        command = TREE[path]
+        arguments = [one for one in command.params if isinstance(one, click.Argument)]
+        needed = [one for one in arguments if one.required]
+        good = {one.name: accepted(one) for one in needed}
+        yield [*path, *good.values(), "--frobnicate"]
+        if all(one.nargs == 1 for one in arguments):
+            yield [*path, *good.values(), *["surplus"] * (len(arguments) - len(needed) + 1)]
+        if needed:
+            yield [*path]
+        for one in command.params:
+            value = bad_values(one.type)
+            if value is None or one.is_eager:
+                continue
+            if isinstance(one, click.Option):
+                yield [*path, *good.values(), one.opts[-1], *[value] * one.nargs]
+            elif one in needed:
+                yield [*path, *(good | {one.name: value}).values()]
+
+
+def accepted(argument):
+    """Return a value that the type of an argument accepts."""
+    kind = argument.type
+    if isinstance(kind, click.Choice):
+        return str(kind.choices[0])
+    return __file__ if isinstance(kind, click.Path) and kind.exists else "1"
+
+
+LINES = list(bad_lines())
 CHANGES = ("Put", "Take", "Settle", "Kick", "Bury", "Delete", "Update", "Restart", "Move", "Cancel")
 CHANGES += (
     "Create",
@@ -27,26 +86,23 @@ def one_line(done):
     return first.startswith("error: ") and all(each.startswith("hint:  ") for each in rest)
 
 
-def changes(cluster):
-    return [name for name, _, _ in cluster.calls if name.startswith(CHANGES)]
+def changes(calls):
+    return [name for name, _, _ in calls.calls if name.startswith(CHANGES)]
 
 
-@pytest.mark.parametrize("path", VERBS, ids=" ".join)
-def test_an_unknown_option_is_one_line_and_changes_nothing(cluster, run, path):
-    done = run(f"{' '.join(path)} --frobnicate")
+def test_the_lines_cover_every_command_of_the_tree():
+    assert {tuple(line[: len(path)]) for path in VERBS for line in LINES} >= set(VERBS)
+    assert len(LINES) > 4 * len(VERBS)
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_a_wrong_word_is_one_line_and_changes_nothing(calls, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, line)
     assert (done.exit_code, done.stdout) == (2, "")
     assert one_line(done), done.stderr
-    assert not changes(cluster)
-
-
-@pytest.mark.parametrize("path", VERBS, ids=" ".join)
-def test_a_wrong_value_is_one_line_and_changes_nothing(cluster, run, path):
-    if "timeout" not in {each.name for each in ALL[path].params}:
-        pytest.skip("the command asks no cluster")
-    done = run(f"{' '.join(path)} a b c d e f --timeout soon")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert one_line(done), done.stderr
-    assert not changes(cluster)
+    assert not changes(calls)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -67,8 +123,8 @@ def test_a_wrong_value_is_one_line_and_changes_nothing(cluster, run, path):
         ("stats --ca /nonexistent", 2),
     ],
 )
-def test_bad_values_of_single_commands_are_one_line(cluster, run, line, code):
+def test_bad_values_of_single_commands_are_one_line(calls, run, line, code):
     done = run(line)
     assert (done.exit_code, done.stdout) == (code, "")
     assert one_line(done), done.stderr
-    assert not changes(cluster)
+    assert not changes(calls)

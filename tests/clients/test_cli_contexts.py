@@ -15,10 +15,9 @@ def contexts(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def bare(contexts, run, monkeypatch):
+def bare(contexts, run_remote):
     """Run a line without TASKRAFT_TARGET."""
-    monkeypatch.delenv("TASKRAFT_TARGET")
-    return run
+    return run_remote
 
 
 def test_the_first_context_is_used_by_every_command(cluster, bare, contexts):

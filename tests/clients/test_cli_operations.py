@@ -3,7 +3,6 @@
 import json
 import stat
 import tarfile
-import uuid
 
 import pytest
 
@@ -17,12 +16,17 @@ from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 
 
 @pytest.fixture
-def own(node, run, monkeypatch, real_client):
-    """Return a new tube of the real node, to which the command line talks."""
+def own(taskraft):
+    """Return a tube of the kind that tubes have by default."""
+    taskraft.client.create_tube("own")
+    return taskraft.client.tube("own")
+
+
+@pytest.fixture
+def run_at_node(node, run_remote, monkeypatch):
+    """Return a function that runs a line of the command line against a real node."""
     monkeypatch.setenv("TASKRAFT_TARGET", node.target)
-    name = f"tube-{uuid.uuid4().hex}"
-    real_client.create_tube(name)
-    return real_client.tube(name)
+    return run_remote
 
 
 # ------------------------------------------------------------------------------------------- apply
@@ -43,9 +47,8 @@ schedules:
 """
 
 
-@pytest.mark.cluster
-def test_a_file_is_applied_once(own, run, real_client, tmp_path):
-    name = f"new-{uuid.uuid4().hex}"
+def test_a_file_is_applied_once(own, run, taskraft, tmp_path):
+    name = "new"
     path = tmp_path / "tubes.yaml"
     path.write_text(FILE.replace("NAME", name))
 
@@ -55,21 +58,21 @@ def test_a_file_is_applied_once(own, run, real_client, tmp_path):
         return [(each["kind"], each["action"]) for each in json.loads(done.stdout)]
 
     assert actions("--dry-run") == [("tube", "create"), ("schedule", "create")]
-    assert real_client.list_tubes([name]) == []
+    assert taskraft.client.list_tubes([name]) == []
     assert actions() == [("tube", "create"), ("schedule", "create")]
-    assert real_client.list_tubes([name])[0].options.ttr_ms == 60_000
+    assert taskraft.client.list_tubes([name])[0].options.ttr_ms == 60_000
     assert actions() == [("tube", "unchanged"), ("schedule", "unchanged")]
     path.write_text(path.read_text().replace("60s", "2m").replace("30 2", "31 2"))
     shown_lines = run(f"apply -f {path} --dry-run").stdout
     assert "ttr_ms: 60000 -> 120000" in shown_lines
     assert "cron: 30 2 * * * -> 31 2 * * *" in shown_lines
     assert actions() == [("tube", "update"), ("schedule", "update")]
-    assert real_client.list_tubes([name])[0].options.ttr_ms == 120_000
+    assert taskraft.client.list_tubes([name])[0].options.ttr_ms == 120_000
     path.write_text(f"tubes: [{{name: {name}, kind: fifo}}, {{name: {name}-b}}]")
     refused = run(f"apply -f {path}")
     assert refused.exit_code == 2
     assert "kind is fixed" in refused.stderr
-    assert real_client.list_tubes([f"{name}-b"]) == []
+    assert taskraft.client.list_tubes([f"{name}-b"]) == []
 
 
 @pytest.mark.parametrize(
@@ -88,29 +91,27 @@ def test_a_file_is_applied_once(own, run, real_client, tmp_path):
         "schedules: [{name: a, cron: '* * * * *', tube: a, payload: b, typo: 1}]",
     ],
 )
-@pytest.mark.cluster
-def test_a_wrong_file_is_refused_as_a_whole(own, run, real_client, tmp_path, content):
+def test_a_wrong_file_is_refused_as_a_whole(own, run, taskraft, tmp_path, content):
     path = tmp_path / "tubes.yaml"
     path.write_text(content)
-    before = len(real_client.list_tubes())
+    before = len(taskraft.client.list_tubes())
     done = run(f"apply -f {path}")
     assert (done.exit_code, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
-    assert len(real_client.list_tubes()) == before
+    assert len(taskraft.client.list_tubes()) == before
 
 
 # ------------------------------------------------------------------------------- export and import
 
 
-@pytest.mark.cluster
-def test_exported_tasks_are_imported_with_their_options(own, run, real_client, tmp_path):
+def test_exported_tasks_are_imported_with_their_options(own, run, taskraft, tmp_path):
     own.put(b"\xff", priority=3, headers={"a": "b"}, type="mail", delay="1h")
     own.put({"n": 1})
     path = tmp_path / "tasks.jsonl"
     assert run(f"export {own.name} --file {path}").exit_code == 0
-    real_client.create_tube(f"{own.name}-copy")
+    taskraft.client.create_tube(f"{own.name}-copy")
     assert run(f"import {own.name}-copy {path} --dry-run").stdout == "2 would be imported\n"
-    copy = real_client.tube(f"{own.name}-copy")
+    copy = taskraft.client.tube(f"{own.name}-copy")
     assert [*copy.list()] == []
     assert run(f"import {own.name}-copy {path}").stdout == "2 imported\n"
     first, second = copy.list()
@@ -122,12 +123,12 @@ def test_exported_tasks_are_imported_with_their_options(own, run, real_client, t
 @pytest.mark.parametrize(
     "line", ["{", "{}", '{"format": "x"}', '{"format": "taskraft.task.v1", "spec": {"typo": 1}}']
 )
-def test_a_wrong_line_stops_an_import_before_the_first_put(cluster, run, line):
+def test_a_wrong_line_stops_an_import_before_the_first_put(calls, run, line):
     good = '{"format": "taskraft.task.v1", "spec": {"payload": "YQ=="}}'
     done = run("import emails -", input=f"{good}\n{line}\n")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "line 2" in done.stderr
-    assert not cluster.calls
+    assert not calls.calls
 
 
 def test_progress_passes_all_items_on():
@@ -186,10 +187,10 @@ def test_the_level_of_a_tube_follows_its_limits():
     assert level(buried=Threshold(None, 0)) == Level.CRITICAL
 
 
-@pytest.mark.cluster
-def test_a_check_ends_with_the_exit_code_of_monitoring(own, run):
+def test_a_check_ends_with_the_exit_code_of_monitoring(own, run, taskraft):
     assert run("check cluster").exit_code == 0
-    assert run("check cluster -t 127.0.0.1:1 --timeout 500ms").exit_code == 2
+    with taskraft.unreachable():
+        assert run("check cluster --timeout 500ms").exit_code == 2
     own.put_many(["a", "b"])
     assert run(f"check tube {own.name}").exit_code == 0
     assert run(f"check tube {own.name} --backlog-warning 1").exit_code == 1
@@ -200,27 +201,26 @@ def test_a_check_ends_with_the_exit_code_of_monitoring(own, run):
     assert value["name"] == "OK"
 
 
-def test_limits_in_the_wrong_order_are_a_usage_error(cluster, run):
+def test_limits_in_the_wrong_order_are_a_usage_error(calls, run):
     assert run("check tube a --backlog-warning 2 --backlog-critical 1").exit_code == 2
-    assert not cluster.calls
+    assert not calls.calls
 
 
 @pytest.mark.cluster
-def test_the_doctor_finds_a_healthy_cluster_and_an_unreachable_one(own, run):
-    findings = json.loads(run("doctor -o json").stdout)
+def test_the_doctor_finds_a_healthy_cluster_and_an_unreachable_one(run_at_node):
+    findings = json.loads(run_at_node("doctor -o json").stdout)
     assert {each["level"] for each in findings} == {"OK"}
-    done = run("doctor -t 127.0.0.1:1 --timeout 500ms -o json")
+    done = run_at_node("doctor -t 127.0.0.1:1 --timeout 500ms -o json")
     assert done.exit_code == 1
     (only,) = json.loads(done.stdout)
     assert only["level"] == "CRITICAL"
     assert only["advice"]
 
 
-@pytest.mark.cluster
-def test_a_support_bundle_has_no_payloads_and_one_reader(own, run, real_client, tmp_path):
+def test_a_support_bundle_has_no_payloads_and_one_reader(own, run, taskraft, tmp_path):
     path = tmp_path / "support.tar.gz"
     task = own.task("very-secret", key="very-secret-key", headers={"a": "secret"})
-    real_client.schedules.create(own.name, "0 0 1 1 *", task)
+    taskraft.client.schedules.create(own.name, "0 0 1 1 *", task)
     assert run(f"support-bundle {path}").exit_code == 0
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with tarfile.open(path) as archive:
@@ -261,7 +261,6 @@ def test_rates_are_differences_per_second_of_the_cluster():
     assert [row.name for row in rows_of(None, statistics(1, b=1, a=2), "name")] == ["a", "b"]
 
 
-@pytest.mark.cluster
 def test_top_shows_the_tubes_a_number_of_times(own, run):
     done = run("top --count 2 --interval 10ms")
     assert done.exit_code == 0
@@ -269,10 +268,10 @@ def test_top_shows_the_tubes_a_number_of_times(own, run):
     assert own.name[:20] in done.stdout
 
 
-def test_top_without_a_terminal_needs_a_count(cluster, run):
+def test_top_without_a_terminal_needs_a_count(calls, run):
     assert run("top").exit_code == 2
     assert run("top --count 1 --interval 0s").exit_code == 2
-    assert not cluster.calls
+    assert not calls.calls
 
 
 def test_percentiles_and_histogram_of_latencies():
@@ -293,8 +292,7 @@ def test_percentiles_and_histogram_of_latencies():
     assert Measurement("put").value()["max_ms"] == 0.0
 
 
-@pytest.mark.cluster
-def test_a_benchmark_counts_every_task_and_leaves_no_tube(own, run, real_client):
+def test_a_benchmark_counts_every_task_and_leaves_no_tube(taskraft, run):
     done = run("bench --tasks 250 --batch 100 --clients 2 -o json")
     assert done.exit_code == 0, done.output
     assert [(each["name"], each["tasks"]) for each in json.loads(done.stdout)] == [
@@ -302,4 +300,4 @@ def test_a_benchmark_counts_every_task_and_leaves_no_tube(own, run, real_client)
         ("take", 250),
         ("ack", 250),
     ]
-    assert real_client.list_tubes(["bench-*"]) == []
+    assert taskraft.client.list_tubes(["bench-*"]) == []

@@ -12,8 +12,8 @@ from tests.turns import blocked_until
 
 
 @pytest.fixture
-def tube(blocking_client):
-    blocking_client.tube("emails").put_many(["a", "b"])
+def tube(emails):
+    emails.put_many(["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_an_error_reason_is_printed_in_every_format(run):
     assert "FAILED_PRECONDITION" in run("explain LEASE_STALE -o 'template={code}'").stdout
 
 
-def test_raw_payloads_are_printed_unchanged(run, blocking_client):
-    blocking_client.tube("emails").put_many([b"\xff\x00", b"b"])
+def test_raw_payloads_are_printed_unchanged(run, emails):
+    emails.put_many([b"\xff\x00", b"b"])
     assert run("peek emails 1 2 --raw").stdout_bytes == b"\xff\x00\nb\n"
     assert run("task show emails 2 --raw").stdout == "b\n"
     assert run("task list emails --raw").stdout_bytes == b"\xff\x00\nb\n"
@@ -72,7 +72,7 @@ def test_wide_tables_have_more_columns(run, tube):
     assert "DEAD LETTERS" in run("tube list -o wide").stdout
 
 
-def test_watch_repeats_until_ctrl_c(cluster, tube):
+def test_watch_repeats_until_ctrl_c(cluster):
     line = "stats --watch --interval 10ms"
     with started(cluster, line, stdout=subprocess.PIPE) as watching:
         blocked_until(lambda: len(cluster.requests("GetStatistics")) >= 3)
@@ -82,6 +82,6 @@ def test_watch_repeats_until_ctrl_c(cluster, tube):
     assert stdout.count("TUBE") >= 2
 
 
-def test_watch_without_an_interval_is_a_usage_error(cluster, run):
+def test_watch_without_an_interval_is_a_usage_error(calls, run):
     assert run("stats --watch --interval 0s").exit_code == 2
-    assert not cluster.requests("GetStatistics")
+    assert not calls.requests("GetStatistics")

@@ -1,22 +1,24 @@
 """Changes of selected tasks, their preview, explanations and completion, on a node in memory."""
 
 import json
+import os
 import subprocess
-import uuid
+import sys
 
 import pytest
 from click.shell_completion import ShellComplete
 
+from taskraft import Where, errors
 from taskraft.cli import main
+from taskraft.cli.progress import WorkProgress
+from taskraft.cli.selection import listed, selection_of
 
 
 @pytest.fixture
-def own(node, run, monkeypatch, real_client):
-    """Return a new tube of the real node, to which the command line talks."""
-    monkeypatch.setenv("TASKRAFT_TARGET", node.target)
-    name = f"tube-{uuid.uuid4().hex}"
-    real_client.create_tube(name, "utubettl")
-    return real_client.tube(name)
+def own(taskraft):
+    """Return a tube with sub-queues."""
+    taskraft.client.create_tube("own", "utubettl")
+    return taskraft.client.tube("own")
 
 
 def explained(run, tube, task_id):
@@ -24,7 +26,6 @@ def explained(run, tube, task_id):
     return [cause["cause"] for cause in value["causes"]]
 
 
-@pytest.mark.cluster
 def test_a_preview_counts_and_changes_nothing(own, run):
     own.put_many([f"{n}" for n in range(12)])
     own.bury([1, 2, 3])
@@ -37,6 +38,9 @@ def test_a_preview_counts_and_changes_nothing(own, run):
         (f"task cancel {own.name} --where 'id > 0' --dry-run", 12),
         (f"task move {own.name} 1 --to x --dry-run", 1),
         (f"task redrive {own.name} --dry-run", 0),
+        (f"task bury {own.name} --where 'id > 6' --dry-run", 6),
+        (f"task update {own.name} 1 4 --priority 3 --dry-run", 2),
+        (f"task snatch {own.name} --where 'id > 0' --dry-run", 0),
     ]:
         done = run(f"{line} -o json")
         assert done.exit_code == 0, done.output
@@ -47,16 +51,61 @@ def test_a_preview_counts_and_changes_nothing(own, run):
     assert run(f"delete {own.name} 99 --dry-run").exit_code == 3
 
 
-@pytest.mark.cluster
 def test_tasks_are_kicked_and_deleted_by_a_filter(own, run):
     own.put_many([f"{n}" for n in range(4)])
     own.bury([1, 2])
-    assert run(f"kick {own.name} --where 'id = 2'").stdout == "1 kicked\n"
+    assert run(f"kick {own.name} --where 'id = 2'").stdout == "1 kicked, 1 left BURIED\n"
     refused = run(f"delete {own.name} --where 'id > 2'", input="")
     assert refused.exit_code == 2
     assert "--yes" in refused.stderr
     assert run(f"delete {own.name} --where 'id > 2' --yes").stdout == "2 deleted\n"
     assert [task.id for task in own.list()] == [1, 2]
+
+
+def test_a_preview_of_a_truncation_and_of_a_drop_removes_nothing(own, run):
+    own.put_many(["a", "b"])
+    for verb in ("truncate", "drop"):
+        done = run(f"tube {verb} {own.name} --dry-run")
+        assert (done.exit_code, done.stdout) == (0, f"{own.name}  2 tasks would be removed\n")
+        (value,) = json.loads(run(f"tube {verb} {own.name} --dry-run -o json").stdout)
+        assert (value["dry_run"], value["count"]) == (True, 2)
+    assert len([*own.list()]) == 2
+    assert run("tube truncate missing --dry-run").exit_code == 3
+
+
+def test_a_large_selection_reports_each_of_its_calls(own):
+    own.put_many(range(2_500))
+    reports = []
+    assert own.bury(Where("id > 0", reports.append)) == 2_500
+    assert len(reports) > 1
+    assert sum(reports) == 2_500
+    reports.clear()
+    assert own.cancel(Where("id <= 3", reports.append)) == (0, 3)
+    assert reports == [3]
+
+
+def test_taken_payloads_are_printed_raw(own, run):
+    own.put(b"a b", subqueue="1")
+    own.put(b'{"n":1}', subqueue="2")
+    assert run(f"take {own.name} --max 2 --ack --raw").stdout == 'a b\n{"n":1}\n'
+
+
+def test_tasks_are_buried_changed_and_taken_away(own, run):
+    own.put_many(["a", "b"])
+    changed = run(f"task update {own.name} --where 'id > 0' --priority -5 --payload '{{\"n\": 1}}'")
+    assert changed.stdout == "2 changed\n"
+    first = own.peek(1)
+    assert (first.priority, first.json()) == (-5, {"n": 1})
+    assert run(f"task update {own.name} 1 --delay 1h").stdout == "1 changed\n"
+    assert run(f"task bury {own.name} 1 --reason outage").stdout == "1 buried\n"
+    assert (own.peek(1).state, own.peek(1).failure) == ("BURIED", "outage")
+    task = own.take(wait=0)
+    assert run(f"task snatch {own.name} {task.id}").stdout == "1 taken away\n"
+    assert own.peek(task.id).state == "READY"
+    with pytest.raises(errors.LeaseStale):
+        task.ack()
+    nothing = run(f"task update {own.name} 1")
+    assert (nothing.exit_code, "at least one option" in nothing.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +125,7 @@ def test_a_contradictory_selection_is_a_usage_error_without_a_call(cluster, run,
     assert not cluster.calls
 
 
-@pytest.mark.cluster
-def test_the_delivery_of_a_task_is_explained(own, run, real_client):
+def test_the_delivery_of_a_task_is_explained(own, run, taskraft):
     first, second = own.put_many(["a", "b"], subqueue="s")
     delayed = own.put("c", delay="1h")
     held = own.put("d", depends_on=[f"{own.name}/{first}"])
@@ -87,7 +135,7 @@ def test_the_delivery_of_a_task_is_explained(own, run, real_client):
     task = own.take(wait=0)
     assert explained(run, own, first) == ["TAKEN"]
     assert explained(run, own, second) == ["SUBQUEUE_BUSY", "CONSUMERS_BUSY"]
-    real_client.update_tube(own.name, take_paused=True, concurrency=1, rate_per_second=5)
+    taskraft.client.update_tube(own.name, take_paused=True, concurrency=1, rate_per_second=5)
     assert explained(run, own, second) == [
         *("TAKES_PAUSED", "CONCURRENCY", "SUBQUEUE_BUSY", "CONSUMERS_BUSY", "RATE"),
     ]
@@ -95,12 +143,11 @@ def test_the_delivery_of_a_task_is_explained(own, run, real_client):
     assert explained(run, own, first) == ["BURIED"]
     assert "taskraft kick" in run(f"task explain {own.name} {first}").stdout
     assert run(f"task explain {own.name} 99").exit_code == 3
-    real_client.groups.create(f"group-{own.name}")
+    taskraft.client.groups.create(f"group-{own.name}")
     grouped = own.put("e", group=f"group-{own.name}")
     assert explained(run, own, grouped) == ["GROUP_HELD"]
 
 
-@pytest.mark.cluster
 def test_a_tube_is_shown_with_its_counts(own, run):
     own.put("a")
     (value,) = json.loads(run(f"tube show {own.name} -o json").stdout)
@@ -113,17 +160,45 @@ def test_a_tube_is_shown_with_its_counts(own, run):
     assert run("tube show 'tube-*'").exit_code == 3
 
 
+def retry_of(run, line):
+    (tube,) = json.loads(run(f"{line} -o json").stdout)
+    policy = tube["options"]["retry"]
+    return tuple(
+        policy.get(name)
+        for name in ("attempts_max", "backoff_ms", "backoff_ms_max", "jitter_percent", "exhausted")
+    )
+
+
+def test_an_option_of_the_retry_policy_leaves_the_others_unchanged(run, taskraft):
+    default = (20, 1_000, 600_000, 20, "BURY")
+    assert retry_of(run, "tube create plain") == default
+    assert retry_of(run, "tube create few --attempts-max 3") == (3, *default[1:])
+    assert retry_of(run, "tube create slow --backoff 9s") == (20, 9_000, *default[2:])
+    assert retry_of(run, "tube update plain --attempts-max 7") == (7, *default[1:])
+    changed = retry_of(run, "tube update plain --backoff-max 1h --jitter 0.5 --exhausted remove")
+    assert changed == (7, 1_000, 3_600_000, 50, "REMOVE")
+    assert retry_of(run, "tube create plain --ensure --backoff 2s") == (7, 2_000, *changed[2:])
+
+
+@pytest.mark.parametrize("profile", ["", "tarantool", "xqueue", "t15", "rsqueue"])
+@pytest.mark.parametrize("kind", ["fifo", "fifottl", "utube"])
+def test_the_default_policy_is_that_of_the_server(run, profile, kind, taskraft):
+    create = f"tube create {{}} --kind {kind} " + (f"--profile {profile}" if profile else "")
+    changed = retry_of(run, f"{create.format('changed')} --attempts-max 3")
+    assert changed == (3, *retry_of(run, create.format("default"))[1:])
+
+
 def completed(words, incomplete):
     """Return the completions of a word."""
     found = ShellComplete(main, {}, "taskraft", "_TASKRAFT_COMPLETE")
     return [item.value for item in found.get_completions(words, incomplete)]
 
 
-def test_names_of_tubes_are_completed_from_the_cluster(cluster, run, blocking_client):
-    blocking_client.tube("emails").put("a")
+def test_names_of_tubes_are_completed_from_the_cluster(taskraft, run):
     assert completed(["tube", "show"], "em") == ["emails"]
-    assert completed(["put", "-t", "127.0.0.1:1"], "em") == []
-    assert completed(["peek", "-t", cluster.target], "") == ["emails"]
+    assert completed(["peek", "-t", "127.0.0.1:1"], "") == ["emails"]
+    with taskraft.unreachable():
+        assert completed(["put"], "em") == []
     assert completed(["stats", "-o"], "ya") == ["yaml"]
     assert "take" in completed([], "ta")
 
@@ -134,3 +209,62 @@ def test_a_completion_script_is_printed(run, shell):
     assert "_TASKRAFT_COMPLETE" in script
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("shell", "line", "found"),
+    [
+        ("bash", {"COMP_WORDS": "taskraft tube show em", "COMP_CWORD": "3"}, "plain,emails"),
+        ("zsh", {"COMP_WORDS": "taskraft tube show em", "COMP_CWORD": "3"}, "plain\nemails\n_"),
+        ("fish", {"COMP_WORDS": "taskraft tube show em", "COMP_CWORD": "em"}, "plain"),
+    ],
+)
+def test_each_shell_gets_the_names_of_the_cluster(cluster, blocking_client, shell, line, found):
+    blocking_client.tube("emails").put("a")
+    done = subprocess.run(
+        [sys.executable, "-m", "taskraft"],
+        env={
+            **os.environ,
+            **line,
+            "TASKRAFT_TARGET": cluster.target,
+            "_TASKRAFT_COMPLETE": f"{shell}_complete",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found in done.stdout
+    assert "emails" in done.stdout
+    assert done.stderr == ""
+
+
+def test_the_script_for_bash_registers_the_completion(run):
+    script = run("completion bash").stdout
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"{script}\ncomplete -p taskraft"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip().endswith("taskraft")
+
+
+def test_a_change_by_filter_reports_the_examined_ids(own, monkeypatch):
+    seen = []
+    monkeypatch.setattr(WorkProgress, "is_possible", True)
+    monkeypatch.setattr(WorkProgress, "examined", lambda _self, part: seen.append(part))
+    own.put_many(["x"] * 2_500)
+    with selection_of(own, (), "id > 0", "deleting") as selection:
+        assert own.delete(selection) >= 2_500
+    assert seen == sorted(seen)
+    assert len(seen) >= 2
+    assert all(0 < part < 1 for part in seen)
+
+
+def test_a_list_by_filter_reports_the_examined_ids(own, monkeypatch):
+    seen = []
+    monkeypatch.setattr(WorkProgress, "is_possible", True)
+    monkeypatch.setattr(WorkProgress, "examined", lambda _self, part: seen.append(part))
+    own.put_many(["x"] * 4)
+    assert len(list(listed(own, "id > 1", "counting"))) == 3
+    assert seen == [0.5, 0.75]

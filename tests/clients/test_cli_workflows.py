@@ -60,7 +60,7 @@ def test_tasks_are_waited_for_restarted_and_cancelled(run, client, tube):
     (ended,) = json.loads(run(f"task wait {tube.name} {second} -o json"))
     assert ended["outcome"] == "BURIED_OUT"
     assert "1 restarted" in run(f"task restart {tube.name} --where 'state = BURIED'")
-    output = run(f"task cancel {tube.name} {first} {second}")
+    output = run(f"task cancel {tube.name} {first} {second} --yes")
     assert "1 holders asked, 1 removed" in output
     task.touch()
     assert task.is_cancel_requested
@@ -103,7 +103,7 @@ def test_a_schedule_is_made_paused_resumed_and_removed(run, tube):
     (shown,) = json.loads(run(f"schedule show {name} -o json"))
     assert (shown["time_zone"], shown["overlap"]) == ("Europe/Vienna", "SKIP_OVERLAP")
     assert "at least one option" in run(f"schedule change {name}", exit_code=2)
-    assert "deleted" in run(f"schedule delete {name}")
+    assert "deleted" in run(f"schedule delete {name} --yes")
     assert "SCHEDULE_NOT_FOUND" in run(f"schedule pause {name}", exit_code=3)
     output = run(f"schedule create {name} '0 61 * * *' {tube.name} all", exit_code=2)
     assert "schedule.cron: hour '61' is not a pattern of 0 to 23" in output
@@ -124,7 +124,7 @@ def test_a_group_is_shown_started_and_cancelled(run, client, tube):
     assert name not in run("group list 'group-*' --state ended")
     assert "1" in run(f"stats {tube.name}")
     assert "STARTED" in run(f"group start {name}")
-    assert "CANCELLED" in run(f"group cancel {name} --revoke")
+    assert "CANCELLED" in run(f"group cancel {name} --revoke --yes")
     assert "GROUP_NOT_FOUND" in run("group show nobody", exit_code=3)
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from taskraft import AsyncClient, AsyncTakenTask, AsyncTube, Client, TakenTask, Tube, errors
-from taskraft.v1 import task_pb2
+from taskraft.v1 import feed_service_pb2, task_pb2
 from taskraft.v1.task_service_pb2 import Settlement
 
 READY = task_pb2.Task.READY
@@ -20,8 +20,14 @@ DONE = task_pb2.Task.DONE
 
 
 @pytest.fixture
-def client(blocking_client):
-    return blocking_client
+def client(emails):
+    """Return a client of the node in memory."""
+    with Client() as one:
+        yield one
+
+
+def states(tube):
+    return [task.state for task in tube.list()]
 
 
 @pytest.mark.parametrize(
@@ -32,10 +38,10 @@ def test_both_clients_have_the_same_methods(blocking, asynchronous):
     def verbs(kind):
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    assert verbs(blocking) - {"taken"} == verbs(asynchronous) - {"settle_after"}
+    assert verbs(blocking) - {"taken"} == verbs(asynchronous) - {"note_given_up", "settle_after"}
 
 
-def test_a_task_is_put_taken_and_acknowledged(cluster, client):
+def test_a_task_is_put_taken_and_acknowledged(client):
     tube = client.tube("emails")
     assert tube.put({"to": "a"}) == 1
     task = tube.take(wait=0)
@@ -43,11 +49,11 @@ def test_a_task_is_put_taken_and_acknowledged(cluster, client):
     task.touch("5s")
     task.ack("sent")
     assert task.is_settled
-    assert cluster.states() == [DONE]
+    assert states(client.tube("emails")) == ["DONE"]
     assert tube.take(wait=0) is None
 
 
-def test_a_task_can_be_settled_in_every_way(cluster, client):
+def test_a_task_can_be_settled_in_every_way(calls, client):
     tube = client.tube("emails")
     tube.put_many(["a", "b", "c", "d", "e"])
     one, two, three, four, five = tube.take_many(5, wait=0)
@@ -58,7 +64,7 @@ def test_a_task_can_be_settled_in_every_way(cluster, client):
     five.settle(Settlement(release=Settlement.Release()))
     assert five.is_settled
     actions = [
-        request.settlements[0].WhichOneof("action") for request in cluster.requests("SettleTasks")
+        request.settlements[0].WhichOneof("action") for request in calls.requests("SettleTasks")
     ]
     assert actions == ["release", "bury", "reject", "ack", "release"]
     failures = [tube.peek(task.id).failure for task in (one, two, four)]
@@ -69,7 +75,7 @@ def test_a_task_can_be_settled_in_every_way(cluster, client):
         client.settle([one.token, four.token])
 
 
-def test_contexts_settle_their_tasks(cluster, client):
+def test_contexts_settle_their_tasks(calls, client):
     tube = client.tube("emails")
     tube.put_many(["a", "b", "c"])
     with tube.take(wait=0):
@@ -80,7 +86,7 @@ def test_contexts_settle_their_tasks(cluster, client):
         raise KeyboardInterrupt
     with tube.take(wait=0) as task:
         task.bury("settled inside")
-    settlements = [request.settlements[0] for request in cluster.requests("SettleTasks")]
+    settlements = [request.settlements[0] for request in calls.requests("SettleTasks")]
     assert len(settlements) == 4
     assert settlements[3].HasField("bury")
     assert settlements[0].HasField("ack")
@@ -97,7 +103,7 @@ def test_a_lost_lease_is_noted_on_the_users_exception(client):
     assert "LEASE_STALE" in told.value.__notes__[0]
 
 
-def test_a_subscription_is_a_plain_iterator(cluster, client):
+def test_a_subscription_is_a_plain_iterator(client):
     client.tube("emails").put_many([str(n) for n in range(20)])
     seen = []
     with client.subscribe("emails", credit=5) as tasks:
@@ -107,10 +113,10 @@ def test_a_subscription_is_a_plain_iterator(cluster, client):
             if len(seen) == 20:
                 break
     assert seen == list(range(20))
-    assert cluster.states() == [DONE] * 20
+    assert states(client.tube("emails")) == ["DONE"] * 20
 
 
-def test_a_signal_stops_a_subscription_and_the_task_in_hand_is_finished(cluster, client):
+def test_a_signal_stops_a_subscription_and_the_task_in_hand_is_finished(client):
     client.tube("emails").put_many([str(n) for n in range(5)])
     seen = []
     before = signal.signal(signal.SIGUSR1, lambda *_: tasks.stop())
@@ -123,21 +129,21 @@ def test_a_signal_stops_a_subscription_and_the_task_in_hand_is_finished(cluster,
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert seen == ["0"]
-    assert cluster.states() == [DONE] + [READY] * 4
+    assert states(client.tube("emails")) == ["DONE"] + ["READY"] * 4
 
 
-def test_a_signal_stops_a_subscription_that_waits(cluster, client):
+def test_a_signal_stops_a_subscription_that_waits(cluster, blocking_client):
     before = signal.signal(signal.SIGUSR1, lambda *_: tasks.stop())
     main = threading.main_thread().ident
     try:
-        with client.subscribe("emails") as tasks:
+        with blocking_client.subscribe("emails") as tasks:
             threading.Thread(target=signal.pthread_kill, args=(main, signal.SIGUSR1)).start()
             assert list(tasks) == []
     finally:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_subscription_restores_the_signal_handler_after_the_first_signal(cluster, client):
+def test_a_subscription_restores_the_signal_handler_after_the_first_signal(client):
     client.tube("emails").put_many(["a", "b"])
     seen, others = [], []
     before = signal.signal(signal.SIGUSR1, lambda *_: others.append(len(seen)))
@@ -155,16 +161,16 @@ def test_a_subscription_restores_the_signal_handler_after_the_first_signal(clust
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert (seen, others) == (["a"], [1, 1])
-    assert cluster.states() == [DONE, READY]
+    assert states(client.tube("emails")) == ["DONE", "READY"]
 
 
-def test_a_call_inside_the_iterable_of_put_many_is_refused(cluster, client):
-    emails = client.tube("emails")
+def test_a_call_inside_the_iterable_of_put_many_is_refused(blocking_client):
+    emails = blocking_client.tube("emails")
     with pytest.raises(RuntimeError, match="would deadlock"):
         emails.put_many(str(emails.put("a")) for _ in range(2))
 
 
-def test_batches_are_acknowledged_together(cluster, client):
+def test_batches_are_acknowledged_together(client):
     client.tube("emails").put_many([str(n) for n in range(20)])
     with client.subscribe("emails", credit=10) as tasks:
         done = 0
@@ -173,11 +179,11 @@ def test_batches_are_acknowledged_together(cluster, client):
             done += len(batch)
             if done == 20:
                 break
-    assert cluster.states() == [DONE] * 20
+    assert states(client.tube("emails")) == ["DONE"] * 20
 
 
-def test_threads_share_one_client_and_their_puts_are_joined(cluster, client):
-    tube = client.tube("emails")
+def test_threads_share_one_client_and_their_puts_are_joined(cluster, blocking_client):
+    tube = blocking_client.tube("emails")
     cluster.hold_puts()
     with ThreadPoolExecutor(16) as pool:
         puts = [pool.submit(tube.put, str(n)) for n in range(16)]
@@ -188,7 +194,7 @@ def test_threads_share_one_client_and_their_puts_are_joined(cluster, client):
     assert len(cluster.requests("PutTasks")) < 16
 
 
-def test_other_calls_reach_the_server(cluster, client):
+def test_other_calls_reach_the_server(client):
     tube = client.tube("emails")
     tube.put_many(["a", "b", "c"])
     assert tube.put_atomic(["d"]) == [4]
@@ -199,12 +205,14 @@ def test_other_calls_reach_the_server(cluster, client):
     assert tube.kick() == 1
     assert tube.delete(1) == 1
     assert client.create_tube("x").name == "x"
-    assert [each.name for each in client.list_tubes()] == ["emails"]
+    assert [each.name for each in client.list_tubes()] == ["emails", "x"]
     assert client.stats().tubes[0].tube == "emails"
-    assert client.drop_tube("x") == 3
-    assert client.cluster_state().cluster_id == "c1"
-    assert client.server_info().node == "n1"
-    assert [event.seq for event in client.changes(from_start=True, follow=False)] == [0, 1, 2]
+    client.tube("x").put_many(["a", "b"])
+    assert client.drop_tube("x", force=True) == 2
+    assert client.cluster_state().leader == "memory"
+    assert client.server_info().node == "memory"
+    seen = [event.kind for event in client.changes(["x"], from_start=True, follow=False)]
+    assert seen.count(feed_service_pb2.ChangeEvent.PUT) == 2
     assert [str(task) for task in client.take_many(["emails"], 2, wait=0)] == [
         "emails/2",
         "emails/3",
@@ -213,8 +221,9 @@ def test_other_calls_reach_the_server(cluster, client):
 
 def test_a_client_may_be_closed_while_its_changes_are_read(cluster, caplog):
     with Client(cluster.target) as client:
+        client.tube("emails").put("a")
         changes = client.changes(from_start=True)
-        assert next(changes).seq == 0
+        assert next(changes).task_id == 1
     assert [record.getMessage() for record in caplog.records] == []
     with pytest.raises(errors.ClientClosed):
         next(changes)
@@ -295,8 +304,8 @@ def put_in_child(target):
         client.tube("emails").put(str(os.getpid()))
 
 
-def test_a_spawned_process_can_create_its_own_client(cluster, client):
-    client.tube("emails").put("parent")
+def test_a_spawned_process_can_create_its_own_client(cluster, blocking_client):
+    blocking_client.tube("emails").put("parent")
     child = multiprocessing.get_context("spawn").Process(
         target=put_in_child, args=(cluster.target,)
     )

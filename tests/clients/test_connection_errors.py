@@ -67,8 +67,8 @@ async def test_an_error_of_a_node_comes_before_failed_connections(three):
     error = await refusal(three.target)
     assert isinstance(error, errors.NoLeader)
     dead = sorted(
-        f"{node.address}: connection refused, nothing listens on this port"
-        for node in three.nodes[1:]
+        f"{address}: connection refused, nothing listens on this port"
+        for address in three.addresses[1:]
     )
     assert sorted(error.message.split("; ")[1:]) == dead
     assert error.advice.startswith("The client gave up after ")
@@ -82,7 +82,7 @@ async def test_an_unknown_outcome_comes_before_failed_connections(three):
     three.hold_puts()
     error = await refusal(three.target)
     assert isinstance(error, errors.DeadlinePassed)
-    assert error.message.startswith(f"{three.nodes[0].address} did not answer in time")
+    assert error.message.startswith(f"{three.addresses[0]} did not answer in time")
     assert "The change may have taken effect: read the state" in error.advice
 
 

@@ -8,7 +8,7 @@ from taskraft._error_translation import from_item, from_rpc_error
 from taskraft.catalogue import CATALOGUE, from_reason, is_retried
 from taskraft.cli import failures
 from taskraft.v1 import error_pb2
-from tests.clients.fake_state import Refused
+from tests.clients.refusals import Refusal
 from tools import errors_page
 
 REASONS = [name for name, number in error_pb2.Error.Reason.items() if number]
@@ -63,7 +63,7 @@ def failed(refused):
 
 
 def test_status_details_become_a_typed_exception():
-    refused = Refused(
+    refused = Refusal(
         "INVALID_FIELD",
         grpc.StatusCode.INVALID_ARGUMENT,
         violations=[("tube", "is empty"), ("tasks[0].ttl_ms", "is negative")],
@@ -74,7 +74,7 @@ def test_status_details_become_a_typed_exception():
 
 
 def test_retry_info_and_metadata_are_read():
-    refused = Refused(
+    refused = Refusal(
         "OVERLOADED", grpc.StatusCode.RESOURCE_EXHAUSTED, retry_ms=1_500, metadata={"limit": "7"}
     )
     error = from_rpc_error(failed(refused))

@@ -23,7 +23,7 @@ async def test_a_put_with_a_lost_response_is_retried_and_has_one_effect(cluster)
     requests = cluster.requests("PutTasks")
     assert len(requests) == 4
     assert all(request == requests[0] for request in requests)
-    assert len(cluster.state.tasks["emails"]) == 1
+    assert len(cluster.tasks()) == 1
 
 
 async def test_a_take_with_a_lost_response_gets_the_same_leases(cluster):
@@ -181,7 +181,7 @@ async def test_a_follower_that_refuses_says_who_leads(three):
 
 async def test_the_leader_can_be_missing_in_the_target(three):
     three.elect(1)
-    async with AsyncClient(three.nodes[0].address) as client:
+    async with AsyncClient(three.addresses[0]) as client:
         await client.tube("emails").put("a")
         await client.tube("emails").put("b")
     assert three.asked("PutTasks") == [0, 1]
@@ -195,7 +195,7 @@ async def test_a_killed_leader_costs_no_put_and_puts_nothing_twice(three):
         three.elect(1)
         task_ids = await asyncio.gather(*(tube.put(str(n)) for n in range(50)))
     assert sorted(task_ids) == list(range(2, 52))
-    assert len(three.state.tasks["emails"]) == 51
+    assert len(three.tasks()) == 51
 
 
 async def test_during_an_election_all_nodes_are_asked_in_turns(three):

@@ -6,7 +6,7 @@ from taskraft import _lease, _network
 from taskraft._lease import Lease
 from taskraft._lease_renewer import LeaseRenewer
 from taskraft.v1 import task_pb2, task_service_pb2
-from tests.clients.fake_state import item_error
+from tests.clients.refusals import item_error
 
 INFINITE = float("inf")
 

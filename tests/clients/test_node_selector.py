@@ -84,3 +84,30 @@ def test_the_default_target_is_the_environment_or_a_development_cluster(monkeypa
     monkeypatch.setenv("TASKRAFT_TARGET", "a")
     with pytest.raises(ValueError, match=r"TASKRAFT_TARGET must be .*, not 'a'"):
         addresses_from(None)
+
+
+def test_a_change_of_leader_is_counted_logged_and_told_once(caplog):
+    changes = []
+    selector = NodeSelector(["a:1", "b:1"], lambda *change: changes.append(change))
+    with caplog.at_level("INFO", "taskraft"):
+        selector.set_leader_hint("a:1")
+        assert (changes, selector.failovers) == ([], 0)
+        selector.report_failure("a:1")
+        selector.set_leader_hint("a:1")
+        assert (changes, selector.failovers) == ([], 0)
+        selector.report_failure("a:1")
+        for _ in range(2):
+            selector.set_leader_hint("b:1")
+    assert (changes, selector.failovers) == ([("a:1", "b:1")], 1)
+    assert [record.message for record in caplog.records] == ["the leader is b:1 now, after a:1"]
+
+
+def test_a_function_on_failover_that_fails_does_not_stop_the_client(caplog):
+    def fail(*_):
+        raise ValueError("a bug of the application")
+
+    selector = NodeSelector(["a:1", "b:1"], fail)
+    selector.set_leader_hint("a:1")
+    selector.set_leader_hint("b:1")
+    assert selector.leader == "b:1"
+    assert "a bug of the application" in caplog.text

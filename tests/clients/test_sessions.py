@@ -2,6 +2,7 @@
 
 import threading
 import time
+import uuid
 from types import SimpleNamespace
 
 import grpc
@@ -10,7 +11,6 @@ import pytest
 from taskraft import AsyncClient, Client
 from taskraft._heartbeats import NEVER, HeartbeatThread
 from taskraft._sessions import SessionKeepAlive
-from taskraft.v1 import session_service_pb2
 from tests.turns import blocked_until
 
 
@@ -21,68 +21,64 @@ def keep_alive(three):
     one.close()
 
 
-def open_session(cluster, session_id):
-    cluster.state.sessions[session_id] = session_service_pb2.Session(session_id=session_id)
-
-
 async def test_a_blocked_event_loop_does_not_lose_the_session(cluster):
-    async with AsyncClient(cluster.target, session_ttr="150ms") as client:
+    async with AsyncClient(cluster.target, session_ttr="2s") as client:
         await client.tube("emails").put("a")
         await client.tube("emails").take(wait=0)
         # This sleep blocks the event loop.
-        blocked_until(lambda: len(cluster.asked("KeepSessions")) >= 3)
+        blocked_until(lambda: len(cluster.asked("KeepSessions")) >= 2)
         kept = [set(request.session_ids) for request in cluster.requests("KeepSessions")]
         assert kept[0]
         assert all(each == kept[0] for each in kept)
 
 
 def test_heartbeats_are_sent_every_third_of_the_ttr(three, keep_alive):
-    open_session(three, "s1")
+    session_id = three.open_session()
     started = time.monotonic()
-    keep_alive.add("s1", 300, lambda: None)
+    keep_alive.add(session_id, 300, lambda: None)
     blocked_until(lambda: len(three.asked("KeepSessions")) >= 3)
     # The test checks only a minimum, because the delay of a heartbeat depends on the machine.
     assert time.monotonic() - started >= 0.25
 
 
 def test_a_shorter_session_shortens_the_wait(three, keep_alive):
-    open_session(three, "s1")
-    open_session(three, "s2")
-    keep_alive.add("s1", 60_000, lambda: None)
-    keep_alive.add("s2", 60, lambda: None)
+    first, second = three.open_session(), three.open_session()
+    keep_alive.add(first, 60_000, lambda: None)
+    keep_alive.add(second, 60, lambda: None)
     blocked_until(lambda: three.asked("KeepSessions"))
-    assert sorted(three.requests("KeepSessions")[0].session_ids) == ["s1", "s2"]
+    assert sorted(three.requests("KeepSessions")[0].session_ids) == sorted([first, second])
 
 
 def test_a_session_that_the_server_does_not_know_is_reported_once(three, keep_alive):
     lost = threading.Event()
-    keep_alive.add("gone", 60, lost.set)
+    gone = str(uuid.uuid4())
+    keep_alive.add(gone, 60, lost.set)
     assert lost.wait(10)
-    keep_alive.add("s1", 60, lambda: None)
-    blocked_until(lambda: "s1" in three.requests("KeepSessions")[-1].session_ids)
-    assert "gone" not in three.requests("KeepSessions")[-1].session_ids
+    session_id = three.open_session()
+    keep_alive.add(session_id, 60, lambda: None)
+    blocked_until(lambda: session_id in three.requests("KeepSessions")[-1].session_ids)
+    assert gone not in three.requests("KeepSessions")[-1].session_ids
 
 
 def test_heartbeats_continue_when_the_leader_is_killed(three, keep_alive):
-    open_session(three, "s1")
-    keep_alive.add("s1", 90, lambda: None)
+    session_id = three.open_session()
+    keep_alive.add(session_id, 90, lambda: None)
     blocked_until(lambda: three.asked("KeepSessions"))
     three.elect(1)
     three.kill(0)
     seen = len(three.asked("KeepSessions"))
     blocked_until(lambda: len(three.asked("KeepSessions")) >= seen + 2)
-    assert list(three.requests("KeepSessions")[-1].session_ids) == ["s1"]
+    assert list(three.requests("KeepSessions")[-1].session_ids) == [session_id]
 
 
 def test_a_removed_session_gets_no_heartbeats(three, keep_alive):
-    open_session(three, "s1")
-    open_session(three, "s2")
-    keep_alive.add("s1", 60, lambda: None)
-    keep_alive.add("s2", 60, lambda: None)
-    keep_alive.remove("s1")
+    first, second = three.open_session(), three.open_session()
+    keep_alive.add(first, 60, lambda: None)
+    keep_alive.add(second, 60, lambda: None)
+    keep_alive.remove(first)
     seen = len(three.asked("KeepSessions"))
     blocked_until(lambda: len(three.asked("KeepSessions")) >= seen + 2)
-    assert list(three.requests("KeepSessions")[-1].session_ids) == ["s2"]
+    assert list(three.requests("KeepSessions")[-1].session_ids) == [second]
 
 
 def test_the_thread_ends_with_the_client(cluster):

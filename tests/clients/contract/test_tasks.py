@@ -5,7 +5,8 @@ import uuid
 import pytest
 from click.testing import CliRunner
 
-from taskraft import Batch, Client, errors
+from taskraft import Batch, Client, Retry, errors
+from taskraft import _settlement as settlement
 from taskraft.cli import main
 
 
@@ -197,3 +198,60 @@ def test_sessions_are_listed_with_their_leases(client, tube):
         assert (session.taken, len(session.session_id)) == (2, 8)
         shown = CliRunner().invoke(main, ["cluster", "sessions"])
         assert "holder" in shown.output
+
+
+def test_a_release_tells_that_it_ended_the_last_attempt(client, taskraft):
+    tube = client.tube(
+        client.create_tube(f"retry-{uuid.uuid4()}", retry=Retry(attempts_max=2)).name
+    )
+    tube.put("a")
+    task = tube.take(wait=0)
+    task.release(0, reason="no")
+    assert task.given_up is None
+    task = tube.take(wait=0)
+    task.release(reason="no")
+    assert task.given_up == "BURIED_OUT"
+    tube.put("b")
+    token = tube.take(wait=0).token
+    assert client.settle(token, settlement.reject("never")) == {token: "BURIED_OUT"}
+    kicked = tube.kick()
+    assert (kicked, kicked.buried) == (1, 1)
+
+
+def test_a_stream_tells_that_a_release_ended_the_last_attempt(client):
+    tube = client.tube(
+        client.create_tube(f"retry-{uuid.uuid4()}", retry=Retry(attempts_max=1)).name
+    )
+    tube.put("a")
+    with client.subscribe(tube.name) as tasks:
+        task = next(iter(tasks))
+        task.release(reason="no")
+        assert task.given_up == "BURIED_OUT"
+
+
+def test_the_leases_of_the_client_are_listed_across_tubes(client, tube):
+    other = client.tube(client.create_tube(f"other-{uuid.uuid4()}").name)
+    for each in (tube, other):
+        each.put("a")
+        each.take(wait=0)
+    (session,) = [one for one in client.list_sessions() if one.taken == 2]
+    assert [task.tube for task in client.list_leases(session.session_id)] == [tube.name, other.name]
+    with pytest.raises(errors.SessionNotFound):
+        client.list_leases("0" * 8)
+
+
+def test_events_carry_the_content_of_tasks(client, tube):
+    tube.put({"n": 1}, key="one", headers={"a": "b"})
+    changes = client.changes(
+        tube.name, from_start=True, follow=False, contents=["key", "headers", "payload"]
+    )
+    (event,) = changes
+    assert list(event.content.unique_key) == ["one"]
+    assert (event.content.headers["a"], event.content.payload) == (b"b", b'{"n":1}')
+    (plain,) = client.changes(tube.name, from_start=True, follow=False)
+    assert not plain.HasField("content")
+
+
+def test_a_yielding_take_gets_ready_tasks(tube):
+    tube.put("a")
+    assert tube.take(wait=0, yielding=True).text() == "a"

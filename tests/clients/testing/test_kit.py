@@ -2,11 +2,12 @@
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from taskraft import AsyncClient, Client, Retry, errors
-from taskraft.testing import ClockStuck, Kit, TasksLeft
+from taskraft.testing import ClockStuck, Kit, TasksLeft, _memory_network
 from taskraft.worker.errors import TaskFailed
 from tests.clients.testing import shop
 
@@ -379,6 +380,16 @@ def test_every_client_of_the_code_under_test_reaches_the_kit(taskraft, tube):
     assert taskraft.states("plain") == {"READY": 1}
 
 
+def test_threads_have_clients_of_their_own(taskraft, tube):
+    def put(number):
+        with Client() as client:
+            return [client.tube("plain").put(f"{number} {n}") for n in range(20)]
+
+    with ThreadPoolExecutor(4) as pool:
+        task_ids = [task_id for ids in pool.map(put, range(4)) for task_id in ids]
+    assert sorted(task_ids) == list(range(1, 81))
+
+
 def test_coroutines_run_on_the_loop_of_the_kit(taskraft, tube):
     async def put_and_take():
         async with AsyncClient() as client:
@@ -424,6 +435,17 @@ def test_a_kit_without_an_app_says_how_to_give_one():
 def test_a_second_app_is_refused(taskraft):
     with pytest.raises(RuntimeError, match="has an app already"):
         taskraft.use_app(shop.app)
+
+
+async def test_a_blocking_call_in_a_thread_waits_for_the_loop_of_the_test(ataskraft, monkeypatch):
+    monkeypatch.setattr(_memory_network, "DRIVER_CHECK_SECONDS", 0)
+    await ataskraft.client.create_tube("plain")
+
+    def put():
+        with Client() as client:
+            return client.tube("plain").put("a")
+
+    assert await asyncio.to_thread(put) == 1
 
 
 async def test_coroutines_have_a_kit_of_their_own(ataskraft):

@@ -118,7 +118,7 @@ def test_a_value_of_another_type_is_not_encoded(value, kind, told):
         (b'{"name":"x","price":"y"}', Item, "price: must be a decimal number"),
         (b'"blue"', Color, "blue"),
         (b'"2026-13-01"', dt.date, "month"),
-        (b"[" * 100_000, Any, "recursion"),
+        (b"[" * 100_000, Any, "recursion|Stack overflow"),  # before and since Python 3.14
     ],
 )
 def test_bytes_of_another_type_are_not_decoded(encoded, kind, told):

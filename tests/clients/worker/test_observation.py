@@ -61,7 +61,8 @@ def fetch(app, path):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+        with error:
+            return error.code, error.read().decode()
 
 
 async def test_probes_follow_the_life_of_a_worker(app, lines):
@@ -105,6 +106,7 @@ async def test_the_metrics_count_attempts_by_outcome(app):
                 'taskraft_worker_slots{pool="thread"} 8.0',
                 'taskraft_worker_state{state="running"} 1.0',
                 "taskraft_worker_reconnects_total 0.0",
+                "taskraft_worker_failovers_total 0.0",
                 'taskraft_worker_outcomes_total{outcome="acked",type="index"} 1.0',
                 'taskraft_worker_outcomes_total{outcome="released",type="index"} 1.0',
                 'taskraft_worker_threads_stuck{pool="thread"} 0.0',

@@ -8,6 +8,7 @@ from taskraft import Retry, errors
 from taskraft.worker import (
     App,
     Context,
+    InvalidTask,
     Middleware,
     ResultNotKept,
     TaskCancelled,
@@ -352,6 +353,73 @@ async def test_an_app_runs_only_the_chosen_tasks(app):
         await app.run(only=["nothing"], signals=False)
     with pytest.raises(ValueError, match="no task in these tubes"):
         await app.run(tubes=["x.*"], signals=False)
+
+
+async def test_tubes_with_weights_share_the_slots(app):
+    work = {tube: app.task(tube=tube, name=f"note {tube}")(handlers.note) for tube in "abc"}
+    await app.acreate_tubes()
+    handles = [await task.aput(tube) for tube, task in work.items() for _ in range(12)]
+    async with running(app, async_slots=1, weights={"a": 4, "c": 2}):
+        await asyncio.gather(*(ended(handle) for handle in handles))
+    # Of 14 tasks, 8 are of tube a, 2 of tube b, and 4 of tube c.
+    assert {tube: events[:14].count(tube) for tube in work} == {"a": 8, "b": 2, "c": 4}
+
+
+async def test_a_task_with_a_concurrency_runs_few_attempts_at_once(app):
+    limited = app.task(concurrency=2)(handlers.hang)
+    await app.acreate_tubes()
+    handles = await app.aput_many([limited.plan() for _ in range(4)])
+    async with running(app, async_slots=9, grace="1ms"):
+        await turns_until(lambda: len(events) >= 2)
+        states = [(await handle.astatus()).state for handle in handles]
+        assert (states, events) == (["TAKEN", "TAKEN", "READY", "READY"], ["begun", "begun"])
+
+
+async def test_urgent_slots_run_urgent_tasks_while_all_others_are_busy(app):
+    hang = app.task(handlers.hang)
+    add = app.task(handlers.add)
+    async with running(app, async_slots=3, urgent_slots=1, urgent_bound=-5, grace="1ms"):
+        for _ in range(4):
+            await hang.aput()
+        await handlers.begun.wait()
+        late = await add.aput(1)
+        urgent = await add.options(priority=-5).aput(1)
+        assert await urgent.aresult(WAIT) == 3
+        assert (await late.astatus()).state == "READY"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"urgent_slots": 1}, "need each other"),
+        ({"urgent_bound": 1}, "need each other"),
+        ({"urgent_slots": 8, "urgent_bound": 1}, "less than the 8 slots of the pool thread"),
+    ],
+)
+async def test_invalid_urgent_slots_are_refused(app, options, text):
+    app.task(handlers.subtract)
+    with pytest.raises(ValueError, match=text):
+        await app.run(**options, signals=False)
+
+
+def test_an_invalid_concurrency_is_refused(app):
+    with pytest.raises(InvalidTask, match="concurrency must be a whole number from 1"):
+        app.task(concurrency=0)(handlers.add)
+    with pytest.raises(InvalidTask, match="a batch handler has no option concurrency"):
+        app.batch_task(concurrency=1)(total)
+
+
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [
+        ({"wrker": 2}, "no task of this worker has the tube wrker"),
+        ({"worker": 0}, "the weight of worker must be a whole number from 1 to 1000000"),
+    ],
+)
+async def test_invalid_weights_are_refused(app, weights, text):
+    app.task(handlers.add)
+    with pytest.raises(ValueError, match=text):
+        await app.run(weights=weights, signals=False)
 
 
 async def test_the_lifespan_surrounds_the_worker(app):

@@ -145,6 +145,20 @@ def test_a_size_has_a_binary_unit(size, told):
     assert (done.exit_code, told in done.output) == (2, True), done.output
 
 
+@pytest.mark.parametrize("weight", ["mail", "mail=", "=3", "mail=x"])
+def test_a_weight_has_the_name_of_a_tube_and_a_number(weight):
+    done = CliRunner().invoke(main, ["worker", "json:loads", "--weight", weight])
+    assert (done.exit_code, "is not TUBE=N" in done.output) == (2, True), done.output
+
+
+def test_a_weight_of_an_unknown_tube_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUBE", "mail")
+    tmp_path.joinpath("weighed.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["worker", "weighed:app", "--weight", "male=3"])
+    assert (done.exit_code, "has the tube male" in done.output) == (2, True), done.output
+
+
 PROCESS_MODULE = """
 import os, signal
 from taskraft.worker import App

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from taskraft._sync_taken_task import TakenTask
     from taskraft._sync_tube import Tube
     from taskraft._take import TakeOptions
-    from taskraft._task import AttemptFailure, Task
+    from taskraft._task import AttemptFailure, Task, TaskPage
     from taskraft._task_selection import Keys, TaskChanges, Where
     from taskraft._tube_differences import TubeDiffers
     from taskraft._tube_info import TubeInfo, TubeOptions
@@ -83,6 +83,7 @@ __all__ = [
     "Task",
     "TaskChanges",
     "TaskCounts",
+    "TaskPage",
     "TaskraftError",
     "TransitionCount",
     "Tube",
@@ -131,6 +132,7 @@ _MODULES: Final = {
     "Task": "_task",
     "TaskChanges": "_task_selection",
     "TaskCounts": "_tube_statistics",
+    "TaskPage": "_task",
     "TaskraftError": "errors",
     "TransitionCount": "_tube_statistics",
     "Tube": "_sync_tube",

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from taskraft import _change_feed, _settlement, _snapshot, errors
-from taskraft._arguments import Texts, texts, wrong_type
+from taskraft._arguments import Texts, choice, texts, wrong_type
+from taskraft._async_bulk_sweeps import AsyncBulkSweeps
 from taskraft._async_cluster_admin import AsyncClusterAdmin
 from taskraft._async_subscription import AsyncSubscription, SubscribeOptions
 from taskraft._async_tube import AsyncTube
@@ -21,7 +22,7 @@ from taskraft._leader_caller import new_request_id
 from taskraft._request_batcher import raise_refused
 from taskraft._schedules import AsyncSchedules
 from taskraft._take import TakeOptions, take_tasks
-from taskraft._task import Task
+from taskraft._task import OUTCOMES, Task
 from taskraft.credentials import AccessOptions, channel_credentials
 from taskraft.v1 import cluster_service_pb2, feed_service_pb2, task_service_pb2
 
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
 
     from taskraft._async_taken_task import AsyncTakenTask
     from taskraft._batch import Batch
+    from taskraft._node_selector import FailoverHook
     from taskraft._settlement import Settlement
     from taskraft._take import TubeSources
 
 
-class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
+class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
     """Put, take and settle tasks with asyncio.
 
     The client connects on the first call and sends each call to the leader. It retries an
@@ -55,6 +57,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         session_ttr: Duration = SESSION_TTR_DEFAULT,
         client_id: str = "",
         credentials: grpc.ChannelCredentials | Literal[False] | None = None,
+        on_failover: FailoverHook | None = None,
         **access: Unpack[AccessOptions],
     ) -> None:
         """Configure the client without connecting.
@@ -64,13 +67,17 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
                 TASKRAFT_TARGET, else 127.0.0.1:7401.
             timeout: default time limit of each call, retries included.
             name: name of the sessions, shown to people; default: host name and process id.
-            session_ttr: how long the leases survive after this process or its connection is lost.
+            session_ttr: time for which the leases survive after this process or its connection is
+                lost.
             client_id: stable name of the application, at most 128 bytes, such as "order-service".
                 The server keeps the request_ids of each client_id apart. Set it, equal in all
                 processes of the application, if you pass a `request_id` to a call. Default: empty;
                 then all clients of the same principal share their request_ids.
-            credentials: gRPC credentials, instead of `access`. False: neither TLS nor a token,
-                and the environment is ignored.
+            credentials: gRPC credentials, instead of `access`. False: neither TLS nor a token, and
+                the environment is ignored.
+            on_failover: called with the addresses of the previous and of the new leader when the
+                client notices a change of leader. The function runs on the event loop of the client
+                and must not block. Calls and subscriptions continue in any case.
             **access: certificates and token, see `AccessOptions`; default: TASKRAFT_CA and the
                 related variables.
 
@@ -86,6 +93,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
             credentials=(
                 channel_credentials(**access) if credentials is None else credentials or None
             ),
+            on_failover=on_failover,
         )
         self.groups = AsyncGroups(self._connection)
         self.schedules = AsyncSchedules(self._connection)
@@ -106,6 +114,11 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         await self._connection.close()
 
     # ----------------------------------------------------------------------------- tasks
+
+    @property
+    def failovers(self) -> int:
+        """Number of changes of the leader that the client has noticed."""
+        return self._connection.nodes.selector.failovers
 
     def tube(self, name: str) -> AsyncTube:
         """Return a handle of a tube without calling the server."""
@@ -145,8 +158,11 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         action: Settlement | None = None,
         *,
         timeout: Duration | None = None,
-    ) -> None:
+    ) -> dict[int, str]:
         """Settle leases by their tokens; the default action is to acknowledge.
+
+        Returns the outcomes by token for releases and rejections that made the task neither READY
+        nor DELAYED, as in `AsyncTakenTask.given_up`.
 
         Raises:
             LeaseStale: the single lease has ended.
@@ -162,6 +178,11 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
             if isinstance(outcome, errors.TaskraftError):
                 outcome.args = (f"token {token}: {outcome.message}",)
         raise_refused(outcomes)
+        return {
+            one.token: OUTCOMES[one.outcome]
+            for one in outcomes
+            if isinstance(one, _settlement.GivenUpLease)
+        }
 
     async def settle_and_read(
         self,
@@ -270,6 +291,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         tubes: Texts = (),
         *,
         kinds: Texts = (),
+        contents: Texts = (),
         from_start: bool = False,
         cursor: Mapping[int, int] | None = None,
         follow: bool = True,
@@ -279,6 +301,9 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         Args:
             tubes: names of tubes; default: all.
             kinds: kinds of events, for example `["ACK", "BURY"]`; default: all.
+            contents: parts of the task that each event carries: "key", "headers", "payload". The
+                node reads the task when it sends the event; a task that has left its tube has no
+                content.
             from_start: start at the oldest event that is kept, instead of now.
             cursor: next sequence number to read, by partition.
             follow: wait for new events, instead of stopping at the current end of the feed.
@@ -290,6 +315,10 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
             self._connection,
             tubes=texts("tubes", tubes),
             kinds=texts("kinds", kinds),
+            contents=[
+                choice("contents", one, _change_feed.CONTENTS)
+                for one in texts("contents", contents)
+            ],
             is_from_start=from_start,
             cursor=cursor,
             follow=follow,

@@ -4,16 +4,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from taskraft._arguments import text
 from taskraft._cluster_settings import ClusterSettings, configure_request
 from taskraft._durations import Duration
 from taskraft._leader_caller import new_request_id
+from taskraft._task import Task
 from taskraft.v1 import cluster_service_pb2, session_service_pb2
 
 if TYPE_CHECKING:
     from taskraft._connection import Connection
+
+
+AUDIT_PAGE_MAX: Final = 1_000
 
 
 class AsyncClusterAdmin:
@@ -30,6 +34,66 @@ class AsyncClusterAdmin:
             lambda node: node.sessions.ListSessions, request, timeout=timeout
         )
         return [session async for page in pages for session in page.sessions]
+
+    async def list_leases(self, session_id: str, *, timeout: Duration | None = None) -> list[Task]:
+        """Return the tasks that a session holds, in all tubes, in the order of their takes.
+
+        Args:
+            session_id: id of the session, or its first 8 characters as `list_sessions` returns
+                them.
+            timeout: time limit of each call, retries included.
+
+        Raises:
+            SessionNotFound: there is no such session, or it belongs to another principal.
+        """
+        request = session_service_pb2.ListLeasesRequest(session_id=text("session_id", session_id))
+        pages = self._connection.pages(
+            lambda node: node.sessions.ListLeases, request, timeout=timeout
+        )
+        return [Task(message) async for page in pages for message in page.tasks]
+
+    async def caller(
+        self, *, timeout: Duration | None = None
+    ) -> cluster_service_pb2.GetCallerResponse:
+        """Return the principal of this client and its grants, from the node that answers."""
+        request = cluster_service_pb2.GetCallerRequest()
+        return await self._connection.call(
+            lambda node: node.cluster.GetCaller, request, timeout=timeout
+        )
+
+    async def audit(
+        self,
+        *,
+        principal: str = "",
+        call: str = "",
+        name: str = "",
+        limit: int = 100,
+        timeout: Duration | None = None,
+    ) -> list[cluster_service_pb2.AuditRecord]:
+        """Return the last acts of management, each with its principal and effect, newest first.
+
+        Args:
+            principal: only acts of this principal.
+            call: only calls of this method, for example "DropTube".
+            name: only acts on this tube, group or schedule; "*": on the cluster.
+            limit: maximum number of acts.
+            timeout: time limit, retries included.
+        """
+        request = cluster_service_pb2.ListAuditRequest(
+            principal=text("principal", principal),
+            call=text("call", call),
+            name=text("name", name),
+            page_size=min(limit, AUDIT_PAGE_MAX),
+        )
+        found: list[cluster_service_pb2.AuditRecord] = []
+        pages = self._connection.pages(
+            lambda node: node.cluster.ListAudit, request, timeout=timeout
+        )
+        async for page in pages:
+            found += page.records
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     async def configure(
         self, *, timeout: Duration | None = None, **settings: Unpack[ClusterSettings]

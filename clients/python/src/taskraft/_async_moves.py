@@ -53,7 +53,7 @@ class AsyncMoves(AsyncSelectedTasks):
         request = task_service_pb2.MoveTasksRequest(
             tube=self.name, selector=selector_of(tasks), move_to=to, renew_times=renew_times
         )
-        return await self._move(request, delay, position, changes, timeout)
+        return await self._move(request, delay, position, changes, timeout, tasks)
 
     async def redrive(
         self,
@@ -72,7 +72,7 @@ class AsyncMoves(AsyncSelectedTasks):
         request = task_service_pb2.MoveTasksRequest(
             tube=self.name, selector=selector_of(tasks), to_origin=True
         )
-        return await self._move(request, delay, position, changes, timeout)
+        return await self._move(request, delay, position, changes, timeout, tasks)
 
     async def _move(
         self,
@@ -81,6 +81,7 @@ class AsyncMoves(AsyncSelectedTasks):
         position: Position | None,
         changes: TaskChanges | None,
         timeout: Duration | None,
+        tasks: TaskSelection,
     ) -> int:
         if delay is not None:
             request.delay_ms = milliseconds(delay, "delay")
@@ -88,5 +89,5 @@ class AsyncMoves(AsyncSelectedTasks):
             request.position = position_of(position)
         if changes is not None:
             request.update.CopyFrom(update_of(changes))
-        answers = await self._change(lambda node: node.tasks.MoveTasks, request, timeout)
+        answers = await self._change(lambda node: node.tasks.MoveTasks, request, timeout, tasks)
         return sum(answer.count for answer in answers)

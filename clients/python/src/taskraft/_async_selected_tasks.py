@@ -17,24 +17,25 @@ from typing import (
 )
 
 from taskraft import _settlement, errors
-from taskraft._arguments import choice, text
+from taskraft._arguments import choice, flag, text
 from taskraft._async_waits import AsyncWaits
 from taskraft._durations import Duration, milliseconds
 from taskraft._error_translation import raise_refused_items, refused_items
 from taskraft._leader_caller import new_request_id
-from taskraft._message_fields import set_field
-from taskraft._task import Task
+from taskraft._message_fields import consistency_of, set_field
+from taskraft._task import Task, TaskPage
 from taskraft._task_selection import (
     Key,
     Keys,
     TaskChanges,
     TaskSelection,
+    Where,
     count_of,
     name_selected_task,
     selector_of,
     update_of,
 )
-from taskraft.v1 import task_pb2, task_service_pb2
+from taskraft.v1 import feed_service_pb2, task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -47,6 +48,19 @@ if TYPE_CHECKING:
 State: TypeAlias = Literal["ready", "delayed", "buried", "done", "zombie"]
 """State to which an administrator may move a task."""
 STATES: Final = {state: task_pb2.Task.State.Value(state.upper()) for state in get_args(State)}
+
+
+class Kicked(int):
+    """Number of kicked tasks."""
+
+    buried: int
+    """Number of tasks that remain BURIED in the tube."""
+
+    def __new__(cls, count: int, buried: int) -> Kicked:
+        """Create the number ``count`` with the attribute ``buried``."""
+        kicked = super().__new__(cls, count)
+        kicked.buried = buried
+        return kicked
 
 
 class Cancelled(NamedTuple):
@@ -65,7 +79,7 @@ class _Change(Protocol):
 
     @property
     def selector(self) -> task_pb2.TaskSelector:
-        """Selected tasks."""
+        """Selector of the tasks to change."""
         ...
 
 
@@ -74,7 +88,7 @@ class _Changed(Protocol):
 
     @property
     def errors(self) -> Iterable[error_pb2.ItemError]:
-        """Refused items."""
+        """Errors of the refused items."""
         ...
 
     @property
@@ -87,6 +101,14 @@ Change = TypeVar("Change", bound=_Change)
 Changed = TypeVar("Changed", bound=_Changed)
 
 
+def _changed_count(answer: object) -> int:
+    """Return the number of tasks that a call has changed."""
+    if isinstance(answer, task_service_pb2.CancelTasksResponse):
+        return answer.asked + answer.removed
+    count: int = getattr(answer, "count", 0)
+    return count
+
+
 class AsyncSelectedTasks(AsyncWaits):
     """The methods of `AsyncTube` that work on selected tasks.
 
@@ -97,9 +119,20 @@ class AsyncSelectedTasks(AsyncWaits):
     # ---------------------------------------------------------------------------------- look
 
     async def peek(
-        self, task_id: int | None = None, *, key: Key = (), timeout: Duration | None = None
+        self,
+        task_id: int | None = None,
+        *,
+        key: Key = (),
+        payload: bool = True,
+        timeout: Duration | None = None,
     ) -> Task:
         """Return a task by id or unique key without changing it.
+
+        Args:
+            task_id: id of the task.
+            key: unique key of the task, instead of the id.
+            payload: False: leave the payload out.
+            timeout: time limit of the call, retries included.
 
         Raises:
             TaskNotFound: the task does not exist or was removed.
@@ -107,7 +140,9 @@ class AsyncSelectedTasks(AsyncWaits):
         if (task_id is None) is (not key):
             raise TypeError("peek needs either task_id or key, and not both")
         request = task_service_pb2.GetTasksRequest(
-            tube=self.name, selector=selector_of(Keys(key) if task_id is None else task_id)
+            tube=self.name,
+            selector=selector_of(Keys(key) if task_id is None else task_id),
+            payload_omit=not flag("payload", payload),
         )
         response = await self._connection.call(
             lambda node: node.tasks.GetTasks, request, timeout=timeout
@@ -116,6 +151,26 @@ class AsyncSelectedTasks(AsyncWaits):
             name_selected_task(error, self.name, request.selector, item)
             raise error
         return Task(response.tasks[0])
+
+    async def events(
+        self, task_id: int, *, events_max: int = 0, timeout: Duration | None = None
+    ) -> feed_service_pb2.GetTaskEventsResponse:
+        """Return the state transitions of a task from the change feed, newest first.
+
+        Args:
+            task_id: id of the task.
+            events_max: maximum number of events, at most 100; 0: 100.
+            timeout: time limit of the call, retries included.
+
+        Raises:
+            TaskNotFound: the task does not exist or was removed.
+        """
+        request = feed_service_pb2.GetTaskEventsRequest(
+            tube=self.name, task_id=task_id, events_max=events_max
+        )
+        return await self._connection.call(
+            lambda node: node.feed.GetTaskEvents, request, timeout=timeout
+        )
 
     # -------------------------------------------------------------------------------- change
 
@@ -126,8 +181,8 @@ class AsyncSelectedTasks(AsyncWaits):
         ids: TaskSelection | None = None,
         delay: Duration = 0,
         timeout: Duration | None = None,
-    ) -> int:
-        """Make the first `count` buried tasks, or the tasks `ids`, READY again; return how many."""
+    ) -> Kicked:
+        """Kick the first `count` buried tasks, or the tasks `ids`; return their number."""
         request = task_service_pb2.KickTasksRequest(
             tube=self.name, delay_ms=milliseconds(delay, "delay")
         )
@@ -135,8 +190,8 @@ class AsyncSelectedTasks(AsyncWaits):
             set_field(request, "count", count)
         else:
             request.selector.CopyFrom(selector_of(ids))
-        answers = await self._change(lambda node: node.tasks.KickTasks, request, timeout)
-        return sum(answer.count for answer in answers)
+        answers = await self._change(lambda node: node.tasks.KickTasks, request, timeout, ids)
+        return Kicked(sum(answer.count for answer in answers), answers[-1].buried)
 
     async def bury(
         self, tasks: TaskSelection, *, reason: Reason = "", timeout: Duration | None = None
@@ -145,13 +200,13 @@ class AsyncSelectedTasks(AsyncWaits):
         request = task_service_pb2.BuryTasksRequest(
             tube=self.name, selector=selector_of(tasks), failure=_settlement.failure_of(reason)
         )
-        answers = await self._change(lambda node: node.tasks.BuryTasks, request, timeout)
+        answers = await self._change(lambda node: node.tasks.BuryTasks, request, timeout, tasks)
         return sum(answer.count for answer in answers)
 
     async def delete(self, tasks: TaskSelection, *, timeout: Duration | None = None) -> int:
         """Remove tasks in any state; return the number of removed tasks."""
         request = task_service_pb2.DeleteTasksRequest(tube=self.name, selector=selector_of(tasks))
-        answers = await self._change(lambda node: node.tasks.DeleteTasks, request, timeout)
+        answers = await self._change(lambda node: node.tasks.DeleteTasks, request, timeout, tasks)
         return sum(answer.count for answer in answers)
 
     async def update(
@@ -161,21 +216,21 @@ class AsyncSelectedTasks(AsyncWaits):
         timeout: Duration | None = None,
         **changes: Unpack[TaskChanges],
     ) -> int:
-        """Change HELD, READY, DELAYED or BURIED tasks as `TaskChanges` says; return how many."""
+        """Change HELD, READY, DELAYED or BURIED tasks as `TaskChanges` says; return the count."""
         request = task_service_pb2.UpdateTasksRequest(
             tube=self.name, selector=selector_of(tasks), update=update_of(changes)
         )
-        answers = await self._change(lambda node: node.tasks.UpdateTasks, request, timeout)
+        answers = await self._change(lambda node: node.tasks.UpdateTasks, request, timeout, tasks)
         return sum(answer.count for answer in answers)
 
     async def snatch(
         self, tasks: TaskSelection, *, delay: Duration = 0, timeout: Duration | None = None
     ) -> int:
-        """Take tasks away from their holders, whose leases become stale; return how many."""
+        """Take tasks away from their holders, whose leases become stale; return their number."""
         request = task_service_pb2.SnatchTasksRequest(
             tube=self.name, selector=selector_of(tasks), delay_ms=milliseconds(delay, "delay")
         )
-        answers = await self._change(lambda node: node.tasks.SnatchTasks, request, timeout)
+        answers = await self._change(lambda node: node.tasks.SnatchTasks, request, timeout, tasks)
         return sum(answer.count for answer in answers)
 
     async def restart(
@@ -185,7 +240,7 @@ class AsyncSelectedTasks(AsyncWaits):
         request = task_service_pb2.RestartTasksRequest(
             tube=self.name, selector=selector_of(tasks), delay_ms=milliseconds(delay, "delay")
         )
-        answers = await self._change(lambda node: node.tasks.RestartTasks, request, timeout)
+        answers = await self._change(lambda node: node.tasks.RestartTasks, request, timeout, tasks)
         return sum(answer.count for answer in answers)
 
     async def switch(
@@ -210,13 +265,13 @@ class AsyncSelectedTasks(AsyncWaits):
             state=task_pb2.Task.State.ValueType(choice("state", state, STATES)),
             duration_ms=milliseconds(duration, "duration"),
         )
-        answers = await self._change(lambda node: node.tasks.SwitchTasks, request, timeout)
+        answers = await self._change(lambda node: node.tasks.SwitchTasks, request, timeout, tasks)
         return sum(answer.count for answer in answers)
 
     async def cancel(self, tasks: TaskSelection, *, timeout: Duration | None = None) -> Cancelled:
         """Ask the holders of tasks to stop, and remove tasks that have no holder."""
         request = task_service_pb2.CancelTasksRequest(tube=self.name, selector=selector_of(tasks))
-        answers = await self._change(lambda node: node.tasks.CancelTasks, request, timeout)
+        answers = await self._change(lambda node: node.tasks.CancelTasks, request, timeout, tasks)
         return Cancelled(
             sum(answer.asked for answer in answers), sum(answer.removed for answer in answers)
         )
@@ -226,8 +281,11 @@ class AsyncSelectedTasks(AsyncWaits):
         method: Callable[[NodeStubs], AsyncUnaryMethod[Change, Changed]],
         request: Change,
         timeout: Duration | None,
+        tasks: TaskSelection | None,
     ) -> list[Changed]:
         """Send the call, and the follow-up calls of a filter; return all responses.
+
+        After each response, the selection `tasks` reports the number of changed tasks.
 
         Raises:
             TaskraftError: the only task was refused.
@@ -239,11 +297,15 @@ class AsyncSelectedTasks(AsyncWaits):
             request.request_id = new_request_id()
             answer = await self._connection.call(method, request, timeout=timeout)
             answers.append(answer)
+            if isinstance(tasks, Where) and tasks.report is not None:
+                tasks.report(_changed_count(answer))
             for error in refused_items(answer.errors).values():
                 refused[len(refused)] = error  # a filter reports refusals in order of the ids
             if not answer.continue_after_id:
                 break
             request.selector.after_id = answer.continue_after_id
+            if isinstance(tasks, Where) and tasks.report_id is not None:
+                tasks.report_id(answer.continue_after_id)
         if request.selector.filter and refused:
             raise errors.ItemsRefused(refused, items=len(refused))
         refused = refused_items(answers[0].errors)
@@ -268,3 +330,45 @@ class AsyncSelectedTasks(AsyncWaits):
         ):
             for message in page.tasks:
                 yield Task(message)
+
+    async def page(
+        self,
+        filter: str = "",
+        *,
+        order_by: str = "",
+        size: int = 100,
+        token: str = "",
+        payload: bool = True,
+        staleness: Duration | None = None,
+        timeout: Duration | None = None,
+    ) -> TaskPage:
+        """Return one page of the tasks that match a filter; a page can be short or empty.
+
+        Args:
+            filter: filter expression; empty: all tasks.
+            order_by: "id", "id desc", "taking" or "kicking"; default: "id".
+            size: maximum number of tasks, 1 to 1 000.
+            token: the `next_token` of the previous page; empty: the first page.
+            payload: False: leave the payloads out.
+            staleness: accept the state that a node had at most this long ago; default: the current
+                state.
+            timeout: time limit of the call, retries included.
+        """
+        request = task_service_pb2.ListTasksRequest(
+            tube=self.name,
+            filter=text("filter", filter),
+            order_by=text("order_by", order_by),
+            page_size=size,
+            page_token=text("token", token),
+            payload_omit=not flag("payload", payload),
+            consistency=consistency_of(staleness),
+        )
+        response = await self._connection.call(
+            lambda node: node.tasks.ListTasks, request, timeout=timeout
+        )
+        return TaskPage(
+            tasks=tuple(map(Task, response.tasks)),
+            next_token=response.next_page_token,
+            now_ms=response.now_ms,
+            revision=response.revision,
+        )

@@ -51,11 +51,16 @@ class SubscribeOptions(TouchOptions, total=False):
     """Id of a session to resume. The subscription receives the tasks of the session again, and
     leaves the session open at the end."""
     session_ttr: Duration
-    """How long a new session survives without a connection; default: the client's session_ttr."""
+    """Time for which a new session survives without a connection; default: the client's
+    session_ttr.
+    """
     types: Texts
     """Only tasks of these types."""
     priority_bound: int
     """Only tasks at least as urgent as this priority."""
+    yielding: bool
+    """True: let the consumers of a tube that do not yield get its tasks first. For a general
+    consumer, for example of the pattern ``*``."""
     ttr: Duration
     """TTR of the leases, instead of the tasks' own TTR."""
     silence_max: Duration
@@ -86,7 +91,7 @@ class AsyncSubscription:
         if "session_ttr" in options:
             ttr_ms = milliseconds(options["session_ttr"], "session_ttr")
         opening = task_service_pb2.SubscribeRequest.Open(
-            sources=take_sources(sources),
+            sources=take_sources(sources, yielding=options.get("yielding", False)),
             session_id=text("session", options.get("session", "")),
             session_ttr_ms=ttr_ms,
             session_name=connection.name,
@@ -219,7 +224,7 @@ class AsyncSubscription:
 
         Args:
             tasks_max: maximum length of the list; the credit of the subscription limits it too.
-            linger: how long to wait for a full list after the first task; default: not at all.
+            linger: maximum wait for a full list after the first task; default: no wait.
         """
         self._start()
         return await self._buffer.next_batch(tasks_max, seconds(linger, "linger"))

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 from taskraft import _settlement, errors
 from taskraft._durations import Duration
 from taskraft._lease import Lease
-from taskraft._task import Task
+from taskraft._task import OUTCOMES, Task
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from taskraft._lease_settler import LeaseSettler
     from taskraft._payload import Payload
-    from taskraft._settlement import Keep, Reason, ReleaseOptions, Settlement
+    from taskraft._settlement import GivenUpLease, Keep, Reason, ReleaseOptions, Settlement
     from taskraft._task_selection import TaskChanges
     from taskraft.v1 import task_pb2
 
@@ -36,7 +36,7 @@ class AsyncTakenTask(Task):
     which defaults to the client's timeout.
     """
 
-    __slots__ = ("_process", "_settler", "is_settled", "lease")
+    __slots__ = ("_process", "_settler", "given_up", "is_settled", "lease")
 
     def __init__(
         self, message: task_pb2.Task, settler: LeaseSettler, lease: Lease | None = None
@@ -48,6 +48,11 @@ class AsyncTakenTask(Task):
         """The lease of the task, as this client knows it."""
         self.is_settled = False
         """True after this object has acknowledged, released, buried or rejected the task."""
+        self.given_up: str | None = None
+        """Outcome of a release or rejection without a next attempt: "BURIED_OUT" (the task is
+        BURIED), "FAILED" (removed, or moved to the dead-letter tube) or "DELETED" (its cancellation
+        was requested). None: there is a next attempt, or this object has not released or rejected
+        the task."""
 
     @property
     def is_lost(self) -> bool:
@@ -68,8 +73,8 @@ class AsyncTakenTask(Task):
         Args:
             result: stored with the task if the task is kept, and sent to callers that wait for the
                 task.
-            keep: what happens to the task, instead of the tube's setting.
-            retain: how long a kept task is retained.
+            keep: treatment of the acknowledged task, instead of the tube's setting.
+            retain: time for which a kept task is retained.
             payload: replaces the payload of a kept task.
             timeout: time limit of the call, retries included.
         """
@@ -158,6 +163,10 @@ class AsyncTakenTask(Task):
         """Mark the task as settled by another call, such as a batch."""
         self.is_settled = True
         self._settler.stop_renewal([self])
+
+    def note_given_up(self, lease: GivenUpLease) -> None:
+        """Store the outcome of the task after a release or a rejection."""
+        self.given_up = OUTCOMES[lease.outcome]
 
     async def _end(self, action: Settlement, timeout: Duration | None) -> None:
         try:

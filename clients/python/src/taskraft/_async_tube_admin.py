@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Unpack
 
 from taskraft import errors
 from taskraft._arguments import Texts, flag, text, texts
-from taskraft._durations import Duration
+from taskraft._durations import Duration, milliseconds
 from taskraft._leader_caller import new_request_id
+from taskraft._message_fields import consistency_of
 from taskraft._tube_differences import OPTIONS_PATH, TubeDiffers, text_of_differences
 from taskraft._tube_info import TubeInfo
 from taskraft._tube_settings import Kind, TubeSettings, create_request, update_request
@@ -166,10 +167,23 @@ class AsyncTubeAdmin:
         return response.tasks
 
     async def list_tubes(
-        self, names: Texts = (), *, timeout: Duration | None = None
+        self,
+        names: Texts = (),
+        *,
+        staleness: Duration | None = None,
+        timeout: Duration | None = None,
     ) -> list[TubeInfo]:
-        """Return the tubes whose names match one of the patterns, or all tubes, by name."""
-        request = tube_service_pb2.ListTubesRequest(names=texts("names", names))
+        """Return the tubes whose names match one of the patterns, or all tubes, by name.
+
+        Args:
+            names: names or patterns; default: all tubes.
+            staleness: accept the state that a node had at most this long ago; default: the current
+                state.
+            timeout: time limit of each page of 1 000 tubes, retries included.
+        """
+        request = tube_service_pb2.ListTubesRequest(
+            names=texts("names", names), consistency=consistency_of(staleness)
+        )
         pages = self._connection.pages(lambda node: node.tubes.ListTubes, request, timeout=timeout)
         return [TubeInfo.of(tube) async for page in pages for tube in page.tubes]
 
@@ -178,6 +192,8 @@ class AsyncTubeAdmin:
         tubes: Texts = (),
         *,
         transitions: bool = False,
+        brief: bool = False,
+        staleness: Duration | None = None,
         timeout: Duration | None = None,
     ) -> Statistics:
         """Return the number of tasks per state for each tube, and the totals.
@@ -185,10 +201,16 @@ class AsyncTubeAdmin:
         Args:
             tubes: names or patterns; a name without a tube is left out. Default: all tubes.
             transitions: True: also return the number of transitions between states.
+            brief: True: leave out the counts of operations, which are then 0.
+            staleness: accept the state that a node had at most this long ago; default: the current
+                state.
             timeout: time limit of each page of 1 000 tubes, retries included.
         """
         request = tube_service_pb2.GetStatisticsRequest(
-            tubes=texts("tubes", tubes), transitions=flag("transitions", transitions)
+            tubes=texts("tubes", tubes),
+            transitions=flag("transitions", transitions),
+            brief=flag("brief", brief),
+            consistency=consistency_of(staleness),
         )
         counts: list[TubeStatistics] = []
         async for page in self._connection.pages(
@@ -201,4 +223,80 @@ class AsyncTubeAdmin:
             total=TubeStatistics.of(last.total),
             now_ms=last.now_ms,
             revision=last.revision,
+        )
+
+    async def history(
+        self,
+        tubes: Texts = (),
+        *,
+        total: bool = False,
+        step: Duration = "10s",
+        samples_max: int = 0,
+        timeout: Duration | None = None,
+    ) -> tube_service_pb2.GetHistoryResponse:
+        """Return samples of the recent past: one hour at 10 s, or one day at 120 s.
+
+        The called node keeps the samples in memory. A node that was restarted has fewer samples.
+
+        Args:
+            tubes: names of tubes, at most 200; tubes without samples are left out.
+            total: True: also return the sum over all tubes, as the first history.
+            step: distance between two samples, 10 s or 120 s.
+            samples_max: maximum number of samples, the newest ones; 0: all.
+            timeout: time limit of the call, retries included.
+        """
+        request = tube_service_pb2.GetHistoryRequest(
+            tubes=texts("tubes", tubes),
+            total=flag("total", total),
+            step_ms=milliseconds(step, "step"),
+            samples_max=samples_max,
+        )
+        return await self._connection.call(
+            lambda node: node.tubes.GetHistory, request, timeout=timeout
+        )
+
+    async def consumers(
+        self, tube: str, *, timeout: Duration | None = None
+    ) -> list[tube_service_pb2.WaitingConsumer]:
+        """Return the consumers that wait for tasks of a tube, in the order of service.
+
+        Args:
+            tube: name of the tube.
+            timeout: time limit of each call, retries included.
+
+        Raises:
+            TubeNotFound: there is no such tube.
+        """
+        request = tube_service_pb2.ListConsumersRequest(tube=text("tube", tube))
+        pages = self._connection.pages(
+            lambda node: node.tubes.ListConsumers, request, timeout=timeout
+        )
+        return [consumer async for page in pages for consumer in page.consumers]
+
+    async def total(
+        self,
+        tubes: Texts = (),
+        *,
+        staleness: Duration | None = None,
+        timeout: Duration | None = None,
+    ) -> Statistics:
+        """Return only the sums over several tubes, at the cost of one small call.
+
+        Args:
+            tubes: names or patterns; default: all tubes.
+            staleness: accept the state that a node had at most this long ago; default: the current
+                state.
+            timeout: time limit of the call, retries included.
+        """
+        request = tube_service_pb2.GetStatisticsRequest(
+            tubes=texts("tubes", tubes), page_size=1, consistency=consistency_of(staleness)
+        )
+        response = await self._connection.call(
+            lambda node: node.tubes.GetStatistics, request, timeout=timeout
+        )
+        return Statistics(
+            tubes=(),
+            total=TubeStatistics.of(response.total),
+            now_ms=response.now_ms,
+            revision=response.revision,
         )

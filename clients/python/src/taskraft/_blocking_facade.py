@@ -25,7 +25,7 @@ class BlockingFacade(Protocol[Inner_co]):
 
     @property
     def _inner(self) -> Inner_co:
-        """The wrapped object."""
+        """Return the wrapped object of the asyncio client."""
 
     @property
     def _portal(self) -> BlockingPortal:

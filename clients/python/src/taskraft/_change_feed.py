@@ -12,6 +12,7 @@ import grpc
 from taskraft import errors
 from taskraft._error_translation import from_rpc_error
 from taskraft._leader_caller import pause_seconds
+from taskraft._message_fields import choices_of
 from taskraft.v1 import feed_service_pb2
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from taskraft._connection import Connection
     from taskraft._durations import Duration
 
+_Content: Final = feed_service_pb2.ReadChangesRequest.Content
+CONTENTS: Final = choices_of(_Content)
+"""Parts of tasks that events can carry, by their names in lower case."""
 CHUNKS_WAITING_MAX: Final = 16
 """Maximum number of chunks that wait for a slow reader; then the streams pause."""
 
@@ -84,6 +88,7 @@ async def tail(
     *,
     tubes: Sequence[str] = (),
     kinds: Sequence[str] = (),
+    contents: Sequence[int] = (),
     is_from_start: bool = False,
     cursor: Mapping[int, int] | None = None,
     follow: bool = True,
@@ -94,6 +99,7 @@ async def tail(
         connection: connection to the cluster.
         tubes: names of tubes; empty: all.
         kinds: kinds of events; empty: all.
+        contents: parts of the tasks that the events carry, as in `CONTENTS`.
         is_from_start: start at the oldest event that is kept, instead of now.
         cursor: first sequence number by partition, instead of `is_from_start`.
         follow: wait for new events, instead of stopping at the current end.
@@ -111,6 +117,7 @@ async def tail(
             to_seq=0 if follow else partition.high_seq,
             tubes=tubes,
             kinds=[feed_service_pb2.ChangeEvent.Kind.Value(kind) for kind in kinds],
+            contents=[_Content.ValueType(part) for part in contents],
         )
         try:
             if follow or request.from_seq < request.to_seq:

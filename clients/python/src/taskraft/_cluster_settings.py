@@ -18,7 +18,7 @@ class ClusterSettings(TypedDict, total=False):
     failover_grace: Duration
     """Minimum time for which sessions survive a change of leader."""
     session_ttr: Duration
-    """Default session TTR: how long a session lives after its last heartbeat."""
+    """Default session TTR: lifetime of a session after its last heartbeat."""
     auto_create_tubes: bool
     """True: the first put creates a missing tube."""
     auto_create_kind: Kind
@@ -30,7 +30,7 @@ class ClusterSettings(TypedDict, total=False):
     feed_bytes_max: int
     """Maximum size of the change feed on a node, in bytes; the oldest events are removed first."""
     upgrade_hold: Duration
-    """How long all members must speak a higher cluster version before it is raised."""
+    """Minimum time for which all members must speak a higher cluster version before the raise."""
     cluster_version_max: int
     """Highest cluster version that a raise may reach; 0: no limit."""
 

@@ -19,10 +19,10 @@ from taskraft._leader_caller import LeaderCaller, new_request_id
 from taskraft._lease_renewer import LeaseRenewer
 from taskraft._lease_settler import LeaseSettler
 from taskraft._node_pool import NodePool
-from taskraft._node_selector import NodeSelector, addresses_from
+from taskraft._node_selector import FailoverHook, NodeSelector, addresses_from
 from taskraft._request_batcher import CLOSE_SECONDS_MAX, ItemOutcome, RequestBatcher
 from taskraft._sessions import SessionKeepAlive, TakeSession
-from taskraft._settlement import SettleItem, TouchedLease, outcomes_of, settlements_of
+from taskraft._settlement import SettledLease, SettleItem, outcomes_of, settlements_of
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Closeable(Protocol):
     """A part of the client that is closed with the client."""
 
     async def close(self) -> None:
-        """Close the part."""
+        """Close this part of the client."""
         ...
 
 
@@ -80,6 +80,7 @@ class Connection:
         session_ttr: Duration = SESSION_TTR_DEFAULT,
         client_id: str = "",
         credentials: grpc.ChannelCredentials | None = None,
+        on_failover: FailoverHook | None = None,
     ) -> None:
         addresses = addresses_from(target)
         self.name: Final = name or f"{socket.gethostname()}-{os.getpid()}"
@@ -87,7 +88,8 @@ class Connection:
         self.timeout_seconds: Final = seconds(timeout, "timeout")
         self.session_ttr_ms: Final = milliseconds(session_ttr, "session_ttr")
         network = self._network = _network.current()
-        self.nodes: Final = NodePool(NodeSelector(addresses), credentials, network.open_channel)
+        selector = NodeSelector(addresses, on_failover)
+        self.nodes: Final = NodePool(selector, credentials, network.open_channel)
         self.caller: Final = LeaderCaller(self.nodes, self.client_id)
         self.keep_alive: Final = SessionKeepAlive(addresses, credentials, network)
         self.lease_renewer: Final = LeaseRenewer(
@@ -102,9 +104,7 @@ class Connection:
             lost=self.lease_renewer.session_lost,
         )
         self.spans: Final = tracing.current_spans(self.name)
-        self._settles: RequestBatcher[SettleItem, TouchedLease | None] = RequestBatcher(
-            self._settle
-        )
+        self._settles: RequestBatcher[SettleItem, SettledLease] = RequestBatcher(self._settle)
         self.settler: Final = self.settler_for(self._settles.submit)
         self._puts: dict[str, RequestBatcher[task_pb2.TaskSpec, int]] = {}
         self._parts: set[Closeable] = set()
@@ -208,14 +208,14 @@ class Connection:
 
     async def _settle(
         self, items: list[SettleItem], deadline: float
-    ) -> list[ItemOutcome[TouchedLease | None]]:
+    ) -> list[ItemOutcome[SettledLease]]:
         request = task_service_pb2.SettleTasksRequest(
             request_id=new_request_id(), settlements=settlements_of(items)
         )
         response = await self.caller.call(
             lambda node: node.tasks.SettleTasks, request, deadline=deadline
         )
-        return outcomes_of(items, response.errors, response.touched)
+        return outcomes_of(items, response.errors, response.touched, response.given_up)
 
     # --------------------------------------------------------------------------------- close
 

@@ -1,4 +1,4 @@
-"""Compute how much credit a subscription grants to the server; pure arithmetic.
+"""Compute the credit that a subscription grants to the server; pure arithmetic.
 
 The limit applies to all tasks that were sent and are not settled, except tasks whose handlers wait
 for other tasks. Invariant: after a grant, counted tasks plus open grants do not exceed the limit.

@@ -60,7 +60,7 @@ def final_error(
 
 
 def _remedy(error: errors.TaskraftError) -> str:
-    """Return what to do about the cause of an error after the last retry."""
+    """Return advice about the cause of an error for a call that is not retried again."""
     if isinstance(error, errors.DeadlinePassed):
         return _CHECK_NODES
     row = catalogue.CATALOGUE.get(error.reason)

@@ -65,7 +65,7 @@ class Group:
     last_task_id: int
     """Id of the end task or the abort task; 0: none was put."""
     last_error: errors.TaskraftError | None = field(default=None, metadata=converted(from_item))
-    """Why the end task or the abort task could not be put."""
+    """Reason for which the end task or the abort task could not be put; None: none was refused."""
     message: pb.Group = field(repr=False, compare=False)
     """The group as the server returned it, as a message."""
 

@@ -1,8 +1,8 @@
 """Send heartbeats from a background thread, independent of the user's event loop.
 
 A blocked event loop or a long computation must not end sessions and leases. Heartbeats are
-therefore sent from a native thread with gRPC's synchronous API. A `HeartbeatSource` decides what to
-send and when.
+therefore sent from a native thread with gRPC's synchronous API. A `HeartbeatSource` builds the
+heartbeats and sets their times.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class BlockingUnaryMethod(Protocol[Request_contra, Answer_co]):
     def future(
         self, request: Request_contra, /, timeout: float | None = None
     ) -> HeartbeatCall[Answer_co]:
-        """Start the call."""
+        """Start a call without waiting for its answer."""
         ...
 
 
 class HeartbeatSource(Protocol[Request, Response_contra]):
-    """Decides what to send and when; its methods run on the heartbeat thread."""
+    """Builds the heartbeats and sets their times; its methods run on the heartbeat thread."""
 
     def due(self) -> float:
         """Return when the next heartbeat is due, by `time.monotonic`; NEVER if none is due."""
@@ -93,7 +93,7 @@ class HeartbeatThread(Generic[Request, Response]):
 
         Args:
             name: name of the thread.
-            source: decides what to send and when.
+            source: builds the heartbeats and sets their times.
             method: picks the method to call from a channel.
             addresses: addresses of the nodes.
             credentials: credentials for the channels; None: no TLS.

@@ -54,7 +54,7 @@ class LeaseRenewer:
         clock: Callable[[], float] = monotonic,
         network: Network = GRPC,
     ) -> None:
-        """Store how to reach the cluster.
+        """Store the addresses, the credentials and the clock.
 
         Args:
             addresses: addresses of the nodes.
@@ -120,7 +120,7 @@ class LeaseRenewer:
     # ------------------------------------------------------------ HeartbeatSource
 
     def due(self) -> float:
-        """Return when the first lease is due."""
+        """Return the time of the next renewal by `time.monotonic`; NEVER without a lease."""
         with self._changing:
             self._planned = min((kept.due for kept in self._renewed.values()), default=NEVER)
             return self._planned
@@ -160,7 +160,7 @@ class LeaseRenewer:
         request: task_service_pb2.SettleTasksRequest,
         response: task_service_pb2.SettleTasksResponse,
     ) -> None:
-        """Process the response to a touch: schedule the next one, and update the leases."""
+        """Process the response to a touch: schedule the next touch, and update the leases."""
         tokens = request.settlements[0].tokens
         self._wait(tokens, self._sent, NEVER)
         over = [

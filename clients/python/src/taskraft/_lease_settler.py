@@ -13,6 +13,7 @@ from taskraft._durations import Duration, seconds
 from taskraft._error_translation import name_task
 from taskraft._handler_slots import WaitHook, wait_hook_set
 from taskraft._request_batcher import MESSAGE_ITEMS_MAX, raise_refused
+from taskraft._settlement import TouchedLease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from taskraft._async_taken_task import AsyncTakenTask
     from taskraft._lease_renewer import LeaseRenewer
     from taskraft._request_batcher import ItemOutcome
-    from taskraft._settlement import SettleItem, Settlement, TouchedLease
+    from taskraft._settlement import SettledLease, SettleItem, Settlement
     from taskraft._spans import ClientSpans
     from taskraft._task import Task
 
@@ -33,7 +34,7 @@ class SettlementSender(Protocol):
 
     async def __call__(
         self, items: Sequence[SettleItem], size_bytes: int, deadline: float
-    ) -> list[ItemOutcome[TouchedLease | None]]:
+    ) -> list[ItemOutcome[SettledLease]]:
         """Return one outcome per item, in order."""
         ...
 
@@ -49,7 +50,7 @@ class LeaseSettler:
         renewer: LeaseRenewer,
         wait_hook: Callable[[int], WaitHook] | None = None,
     ) -> None:
-        """Store how to settle.
+        """Store the parts that settle, trace and renew leases.
 
         Args:
             submit: sends the settlements.
@@ -126,18 +127,20 @@ class LeaseSettler:
         for task, outcome in zip(tasks, outcomes, strict=True):
             if isinstance(outcome, errors.TaskraftError):
                 name_task(outcome, task.message)
-            elif outcome is not None:
+            elif isinstance(outcome, TouchedLease):
                 task.lease.touched(outcome)
+            elif outcome is not None:
+                task.note_given_up(outcome)
         raise_refused(outcomes)
 
     async def settle_items(
         self, items: Sequence[SettleItem], timeout: Duration | None
-    ) -> list[ItemOutcome[TouchedLease | None]]:
+    ) -> list[ItemOutcome[SettledLease]]:
         """Send settlements in as few messages as the limits allow; return one outcome per item."""
         self._renewer.discard(token for token, action in items if not action.HasField("touch"))
         allowed = self._timeout_seconds if timeout is None else seconds(timeout, "timeout")
         deadline = monotonic() + allowed
-        outcomes: list[ItemOutcome[TouchedLease | None]] = []
+        outcomes: list[ItemOutcome[SettledLease]] = []
         for start in range(0, len(items), MESSAGE_ITEMS_MAX):
             part = items[start : start + MESSAGE_ITEMS_MAX]
             shared = part[0][1].ByteSize()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from taskraft import _fork
 from taskraft.errors import ClientClosed
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 Result = TypeVar("Result")
+
+SIGNAL_SECONDS: Final = 0.5
+"""Maximum delay of Ctrl-C in seconds, because CPython can miss a signal just before it blocks.
+
+CPython's main thread releases the GIL and then waits for the lock. A signal between the two steps
+does not end the wait. On a loaded machine, the time between them is long.
+"""
 
 
 class LoopThread:
@@ -45,7 +53,12 @@ class LoopThread:
             raise
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
-            return future.result(timeout_seconds)
+            if timeout_seconds is not None:
+                return future.result(timeout_seconds)
+            while not future.done():
+                with contextlib.suppress(TimeoutError):
+                    return future.result(SIGNAL_SECONDS)
+            return future.result()
         except BaseException:
             future.cancel()
             raise

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from google.protobuf.descriptor import FieldDescriptor
 
 from taskraft._arguments import choice, wrong_type, wrong_value
+from taskraft._durations import Duration, milliseconds
+from taskraft.v1 import task_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -29,7 +31,7 @@ class Enumeration(Protocol):
     """A generated protobuf enumeration."""
 
     def items(self) -> Iterable[tuple[str, int]]:
-        """Return names and numbers."""
+        """Return the names of the values with their numbers."""
         ...
 
 
@@ -77,3 +79,12 @@ def set_choices(
     for field, numbers in choices:
         if field in given:
             setattr(message, field, choice(field, given[field], numbers))
+
+
+def consistency_of(staleness: Duration | None) -> task_pb2.Consistency:
+    """Return the freshness that a read requires, as a message; None: the read is linearizable."""
+    if staleness is None:
+        return task_pb2.Consistency()
+    return task_pb2.Consistency(
+        level=task_pb2.Consistency.LOCAL, staleness_ms_max=milliseconds(staleness, "staleness")
+    )

@@ -1,4 +1,4 @@
-"""How clients reach nodes: over gRPC, or in the memory of a test (`taskraft.testing`).
+"""Connect clients to nodes: over gRPC, or in the memory of a test (`taskraft.testing`).
 
 A client uses the network that is current when the client is created.
 """

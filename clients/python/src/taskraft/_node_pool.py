@@ -76,7 +76,7 @@ class NodeStubs:
 
     address: str
     opened_at: float
-    """When the channel was created, by `time.monotonic`."""
+    """Time at which the channel was created, by `time.monotonic`."""
     channel: grpc.aio.Channel
     tasks: TaskServiceAsyncStub
     tubes: TubeServiceAsyncStub
@@ -139,7 +139,7 @@ class NodePool:
         self._nodes: dict[tuple[str, int], NodeStubs] = {}
         """The open channels, by address and number."""
         self._used_at: dict[tuple[str, int], float] = {}
-        """When each channel was last chosen, by `time.monotonic`."""
+        """Time at which each channel was last chosen, by `time.monotonic`."""
         self._long_calls: list[int] = []
         """Long calls in progress, by the number of their channel."""
         self._closing: set[asyncio.Task[None]] = set()

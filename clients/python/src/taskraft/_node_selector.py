@@ -8,14 +8,21 @@ calls.
 
 from __future__ import annotations
 
+import logging
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from taskraft._arguments import wrong_type, wrong_value
 from taskraft._clock import monotonic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+log = logging.getLogger("taskraft")
+
+FailoverHook: TypeAlias = Callable[[str, str], object]
+"""Called with the addresses of the previous leader and of the new leader."""
 
 DEFAULT_TARGET: Final = "127.0.0.1:7401"
 TARGET_VARIABLE: Final = "TASKRAFT_TARGET"
@@ -38,7 +45,7 @@ def addresses_from(target: str | None) -> tuple[str, ...]:
 
 
 def addresses_of(target: str, name: str) -> tuple[str, ...]:
-    """Split a target such as ``"a:7401,b:7401"``; `name` says in errors where it came from.
+    """Split a target such as ``"a:7401,b:7401"``; errors call the target `name`.
 
     Raises:
         ValueError: an address has no port.
@@ -56,12 +63,19 @@ def addresses_of(target: str, name: str) -> tuple[str, ...]:
 
 
 class NodeSelector:
-    """Tracks the leader and the next node in turn; not thread-safe."""
+    """Tracks the leader and the next node in turn; not thread-safe.
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    Attributes:
+        failovers: number of changes from one leader to another.
+    """
+
+    def __init__(self, addresses: Sequence[str], on_failover: FailoverHook | None = None) -> None:
         assert addresses
         self.addresses: Final = tuple(addresses)
+        self.failovers = 0
+        self._on_failover = on_failover
         self._leader: str | None = None
+        self._last_leader: str | None = None
         self._turn = 0
         self._unreachable_until: dict[str, float] = {}
 
@@ -74,7 +88,7 @@ class NodeSelector:
         """Return the address of the node to call next.
 
         Without a known leader, a node that was unreachable in the last `UNREACHABLE_SECONDS` is
-        chosen only if all nodes were.
+        chosen only if all nodes were unreachable in this time.
         """
         if self._leader is not None:
             return self._leader
@@ -92,6 +106,19 @@ class NodeSelector:
         if self._may_be_reachable(address):
             self._unreachable_until.pop(address, None)
             self._leader = address
+            previous, self._last_leader = self._last_leader, address
+            if previous is not None and previous != address:
+                self._report_failover(previous, address)
+
+    def _report_failover(self, previous: str, address: str) -> None:
+        self.failovers += 1
+        log.info("the leader is %s now, after %s", address, previous)
+        if self._on_failover is None:
+            return
+        try:
+            self._on_failover(previous, address)
+        except Exception:
+            log.exception("the function on_failover failed")
 
     def report_answer(self, address: str) -> None:
         """Record that a node has answered and is therefore reachable."""

@@ -17,7 +17,7 @@ Payload: TypeAlias = "bytes | bytearray | memoryview | Json"
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 BYTES: Final = ""
-"""Bytes have no media type; set one with the option content_type."""
+"""Media type of payloads that are bytes: none. The option content_type sets another one."""
 
 
 def encode(payload: Payload) -> tuple[bytes, str]:

@@ -53,7 +53,7 @@ def check_planned_task(name: str, task: PlannedTask) -> PlannedTask:
 
 
 def plan_task(tube: str, payload: Payload, options: PutOptions) -> PlannedTask:
-    """Return a planned task."""
+    """Return a planned task with the payload and the options of a put."""
     if not options:
         return PlannedTask(tube, spec_of(payload, None))
     named = options.get("depends_on", ())

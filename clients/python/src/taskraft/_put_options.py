@@ -38,7 +38,7 @@ class PutOptions(TypedDict, total=False):
     key: str | Sequence[str]
     """Unique key among the unfinished tasks of the tube; may have several parts."""
     on_conflict: OnConflict
-    """What to do if the key is in use."""
+    """Effect of the put if the key is in use."""
     key_states: Texts
     """Only tasks in these states conflict, for example "READY" or "DONE"; default: all unfinished
     tasks."""
@@ -64,7 +64,7 @@ class PutOptions(TypedDict, total=False):
     """The task is HELD until these tasks are acknowledged: tasks, "tube/id", ids in the same tube,
     or, in a batch, planned tasks that the batch puts earlier."""
     on_dependency_failure: Literal["cancel", "run"]
-    """What happens if a dependency fails: "cancel" the task (default), or "run" it anyway."""
+    """Effect of a failed dependency: "cancel" the task (default), or "run" it anyway."""
 
 
 _STATES: Final = choices_of(task_pb2.Task.State)

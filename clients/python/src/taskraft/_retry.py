@@ -30,7 +30,7 @@ POSITIONS: Final = choices_of(task_pb2.TaskSpec.Position)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """When and how often a task is retried after a failure or a lost lease.
+    """Policy for attempts after a failure or a lost lease: their maximum number and their delays.
 
     The server applies the policy, so it also covers tasks that crash their consumers. A release
     without a reason is no failure.  ``Retry()`` retries at once and without a limit.
@@ -47,7 +47,7 @@ class Retry:
     jitter: float = 0.0
     """Maximum fraction, 0 to 1, by which a delay is randomly shortened."""
     exhausted: Exhausted = "bury"
-    """What happens after the last attempt."""
+    """Action after the last attempt."""
     position: Position | None = None
     """Before or behind all READY tasks, instead of the task's old position."""
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, Unpack
 
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -14,7 +15,7 @@ from taskraft._blocking_facade import blocking
 from taskraft._contract_values import choice_name, converted, value_of
 from taskraft._durations import Duration, milliseconds
 from taskraft._error_translation import from_item
-from taskraft._instants import instant_of
+from taskraft._instants import EPOCH, instant_ms, instant_of
 from taskraft._leader_caller import new_request_id
 from taskraft._message_fields import choices_of
 from taskraft._planned_task import PlannedTask, check_planned_task
@@ -42,8 +43,9 @@ class ScheduleOptions(TypedDict, total=False):
     catch_up: CatchUp
     """Tasks to put for missed times: none (default), one for all missed times, or one for each."""
     overlap: Overlap
-    """What happens if the previous task has not ended: put another task (default), put none, or
-    cancel the previous task and put another."""
+    """Policy for a due time while the previous task has not ended: put another task (default), put
+    none, or cancel the previous task and put another.
+    """
     paused: bool
     """True: put no tasks."""
 
@@ -73,11 +75,11 @@ class Schedule:
     time_zone: str
     """Name of the time zone; empty: UTC."""
     jitter_ms: int
-    """Maximum additional delay of each task."""
+    """Maximum additional delay of each task, in ms."""
     catch_up: CatchUp = field(metadata=choice_name(pb.Schedule.CatchUp))
     """Tasks to put for missed times."""
     overlap: Overlap = field(metadata=converted(lambda number: _OVERLAP_NAMES.get(number, "allow")))
-    """What happens if the previous task has not ended."""
+    """Policy for a due time while the previous task has not ended."""
     tube: str
     """Name of the tube."""
     spec: task_pb2.TaskSpec | None = field(default=None, metadata=converted(lambda spec: spec))
@@ -94,7 +96,7 @@ class Schedule:
     """Number of times without a task, because the put was refused or the previous task had not
     ended."""
     last_error: errors.TaskraftError | None = field(default=None, metadata=converted(from_item))
-    """Why the last put was refused; None: it was not."""
+    """Reason for which the last put was refused; None: the put was not refused."""
     etag: str = ""
     """Opaque tag of the definition, for `if_unchanged`; empty: an older server."""
     message: pb.Schedule = field(repr=False, compare=False)
@@ -247,6 +249,35 @@ class AsyncSchedules:
         )
         return Schedule.of(response.schedule)
 
+    async def times(
+        self,
+        name: str,
+        count: int = 10,
+        *,
+        after: datetime | None = None,
+        timeout: Duration | None = None,
+    ) -> tuple[datetime, ...]:
+        """Return the first times of a schedule after an instant, without jitter.
+
+        Args:
+            name: name of the schedule; it may be paused.
+            count: maximum number of times, 0 to 100. Times later than 10 years are left out.
+            after: instant with a time zone, also in the past; default: now.
+            timeout: time limit of the call, retries included.
+
+        Raises:
+            ScheduleNotFound: no schedule has this name.
+        """
+        request = pb.GetScheduleRequest(
+            name=text("name", name),
+            times_max=count,
+            after_ms=0 if after is None else instant_ms("after", after),
+        )
+        response = await self._connection.call(
+            lambda node: node.schedules.GetSchedule, request, timeout=timeout
+        )
+        return tuple(EPOCH + timedelta(milliseconds=at_ms) for at_ms in response.times_ms)
+
     async def list(self, *, timeout: Duration | None = None) -> list[Schedule]:
         """Return all schedules by name, with the next time and the result of the last put."""
         pages = self._connection.pages(
@@ -267,6 +298,7 @@ class Schedules:
     update = blocking(AsyncSchedules.update)
     delete = blocking(AsyncSchedules.delete)
     get = blocking(AsyncSchedules.get)
+    times = blocking(AsyncSchedules.times)
     list = blocking(AsyncSchedules.list)
 
 

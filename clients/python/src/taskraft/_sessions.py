@@ -58,7 +58,7 @@ class SessionKeepAlive:
 
         Args:
             session_id: id of the session.
-            ttr_ms: how long the session lives after its last heartbeat, in ms.
+            ttr_ms: lifetime of the session after its last heartbeat, in ms.
             lost: called on the heartbeat thread when the server does not know the session.
         """
         assert len(self._sessions) < SESSIONS_MAX
@@ -82,7 +82,7 @@ class SessionKeepAlive:
     # ------------------------------------------------------------ HeartbeatSource
 
     def due(self) -> float:
-        """Return when the next heartbeat is due."""
+        """Return the time of the next heartbeat by `time.monotonic`; NEVER if none is due."""
         return self._due
 
     def request(self) -> session_service_pb2.KeepSessionsRequest | None:
@@ -140,13 +140,13 @@ class TakeSession:
         call_soon: Callable[[Callable[[], None]], None],
         lost: Callable[[str], None],
     ) -> None:
-        """Store how to open the session.
+        """Store the parts with which the session is opened and kept.
 
         Args:
             caller: sends the calls.
             keep_alive: sends the heartbeats.
             name: name of the session, shown to people.
-            ttr_ms: how long the session lives after its last heartbeat, in ms.
+            ttr_ms: lifetime of the session after its last heartbeat, in ms.
             call_soon: runs a function on the client's event loop.
             lost: called on the event loop with the id of a lost session.
         """

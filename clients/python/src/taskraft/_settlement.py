@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 Settlement: TypeAlias = task_service_pb2.Settlement
 TouchedLease: TypeAlias = task_service_pb2.TouchedLease
+GivenUpLease: TypeAlias = task_service_pb2.GivenUpLease
+SettledLease: TypeAlias = "TouchedLease | GivenUpLease | None"
+"""A lease after a touch, or after a release or a rejection that ended the attempts of the task;
+None after all other settlements."""
 SettleItem: TypeAlias = tuple[int, Settlement]
 """A lease token with its settlement. Items with the same settlement object are sent as one
 Settlement."""
@@ -33,7 +37,7 @@ Keep: TypeAlias = Literal["remove", "done", "zombie"]
 _KEEPS: Final = choices_of(Settlement.Ack.Keep)
 _TTL_POLICIES: Final = choices_of(Settlement.Release.TtlPolicy)
 Reason: TypeAlias = "str | BaseException"
-"""Why a task failed: a string, or the exception itself."""
+"""Reason of a failure: a string, or the exception itself."""
 
 PLAIN_ACK: Final = Settlement(ack=Settlement.Ack())
 """Shared by all acknowledgements without a result, so that they are sent as one Settlement."""
@@ -65,7 +69,7 @@ class ReleaseOptions(TypedDict, total=False):
     position: Position
     """Before or behind all READY tasks, instead of the task's old position."""
     ttl_policy: Literal["add_delay", "keep_deadline", "reset"]
-    """How the delay changes the TTL; default: the setting of the tube."""
+    """Effect of the delay on the TTL; default: the setting of the tube."""
     ttl: Duration
     """New TTL, with the policy "reset"."""
     move_to: str
@@ -188,10 +192,12 @@ def outcomes_of(
     items: Sequence[SettleItem],
     refused: Iterable[error_pb2.ItemError],
     touched: Iterable[TouchedLease],
-) -> list[ItemOutcome[TouchedLease | None]]:
-    """Return one outcome per item: an error, a TouchedLease for a touch, else None."""
-    outcomes: list[ItemOutcome[TouchedLease | None]] = [None] * len(items)
-    by_token = {lease.token: lease for lease in touched}
+    given_up: Iterable[GivenUpLease],
+) -> list[ItemOutcome[SettledLease]]:
+    """Return one outcome per item: an error, or the lease after the settlement."""
+    outcomes: list[ItemOutcome[SettledLease]] = [None] * len(items)
+    by_token: dict[int, SettledLease] = {lease.token: lease for lease in touched}
+    by_token.update((lease.token, lease) for lease in given_up)
     if by_token:
         for position, (token, _) in enumerate(items):
             outcomes[position] = by_token.get(token)

@@ -26,7 +26,7 @@ class _Transfer:
 
     Args:
         connection: connection to the cluster.
-        request: what the next attempt asks for.
+        request: the request of the next attempt.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class _Transfer:
                 yield message
 
     async def prepare_next(self, error: errors.TaskraftError) -> None:
-        """Wait before the next attempt, and choose its node; raise the error if there is none."""
+        """Wait and choose the next node; raise the error if no attempt is left."""
         self._failures += 1
         pause = pause_seconds(error, self._failures, 1)
         nodes = self._connection.nodes

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from taskraft._request_batcher import ItemOutcome
-    from taskraft._settlement import SettleItem, TouchedLease
+    from taskraft._settlement import SettledLease, SettleItem
 
 SubscribeRequest: TypeAlias = task_service_pb2.SubscribeRequest
 Settled: TypeAlias = task_service_pb2.SubscribeResponse.Settled
@@ -40,7 +40,7 @@ class StreamSettlements:
 
     async def settle(
         self, items: Sequence[SettleItem], deadline: float
-    ) -> list[ItemOutcome[TouchedLease | None]]:
+    ) -> list[ItemOutcome[SettledLease]]:
         """Settle leases, over as many streams as needed.
 
         Raises:
@@ -56,7 +56,7 @@ class StreamSettlements:
         while True:
             settled = await self._answer_to(request, deadline)
             if not settled.HasField("error"):
-                return outcomes_of(items, settled.errors, settled.touched)
+                return outcomes_of(items, settled.errors, settled.touched, settled.given_up)
             attempts += 1
             error = from_item(settled.error)
             pause = pause_seconds(error, attempts, nodes=1)

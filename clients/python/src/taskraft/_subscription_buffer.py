@@ -22,7 +22,7 @@ from taskraft.v1 import task_pb2, task_service_pb2
 if TYPE_CHECKING:
     from taskraft._connection import Connection
     from taskraft._request_batcher import ItemOutcome
-    from taskraft._settlement import SettleItem, Settlement, TouchedLease
+    from taskraft._settlement import SettledLease, SettleItem, Settlement
 
 log = logging.getLogger("taskraft")
 
@@ -58,7 +58,7 @@ class SubscriptionBuffer:
         credit: Credit[AsyncTakenTask],
         touch_seconds_max: float,
     ) -> None:
-        """Store what to subscribe to.
+        """Store the tubes and the options of the subscription.
 
         Args:
             connection: connection to the cluster.
@@ -72,9 +72,7 @@ class SubscriptionBuffer:
         self.credit: Final = credit
         self.stream: Final = TaskStream(connection.nodes, opening, self)
         """Receives the tasks."""
-        self._batcher: RequestBatcher[SettleItem, TouchedLease | None] = RequestBatcher(
-            self.stream.settle
-        )
+        self._batcher: RequestBatcher[SettleItem, SettledLease] = RequestBatcher(self.stream.settle)
         self.settler: Final = connection.settler_for(
             self._settle, lambda token: _CreditWaitHook(credit, self.stream, token)
         )
@@ -84,7 +82,7 @@ class SubscriptionBuffer:
         self._releases: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self.error: errors.TaskraftError | None = None
-        """Why the subscription has failed; None while it works."""
+        """Error with which the subscription has failed; None while the subscription works."""
         self.is_stopped = False
         """True after `stop`."""
         self._is_closed = False
@@ -138,7 +136,7 @@ class SubscriptionBuffer:
 
     async def _settle(
         self, items: Sequence[SettleItem], size_bytes: int, deadline: float
-    ) -> list[ItemOutcome[TouchedLease | None]]:
+    ) -> list[ItemOutcome[SettledLease]]:
         ending = [token for token, action in items if not action.HasField("touch")]
         self.credit.settling(ending)
         try:
@@ -238,7 +236,10 @@ class SubscriptionBuffer:
             self.stream.wake()
 
     async def _recover(self, messages: Sequence[task_pb2.Task]) -> None:
-        """Fetch tasks that the session holds and this client never received; else release them."""
+        """Fetch tasks that the session holds and this client never received.
+
+        Tasks that cannot be fetched are released.
+        """
         deadline = monotonic() + RECOVER_SECONDS_MAX
         by_tube: dict[str, dict[int, task_pb2.Task]] = {}
         for message in messages[:TASKS_PER_GET]:

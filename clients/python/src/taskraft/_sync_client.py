@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from taskraft._async_subscription import SubscribeOptions
     from taskraft._durations import Duration
+    from taskraft._node_selector import FailoverHook
     from taskraft._take import TakeOptions, TubeSources
     from taskraft.credentials import AccessOptions
 
@@ -56,6 +57,7 @@ class Client:
         session_ttr: Duration = SESSION_TTR_DEFAULT,
         client_id: str = "",
         credentials: grpc.ChannelCredentials | Literal[False] | None = None,
+        on_failover: FailoverHook | None = None,
         **access: Unpack[AccessOptions],
     ) -> None:
         """Configure the client without connecting; the arguments are those of `AsyncClient`."""
@@ -66,6 +68,7 @@ class Client:
             session_ttr=session_ttr,
             client_id=client_id,
             credentials=credentials,
+            on_failover=on_failover,
             **access,
         )
         self._portal = BlockingPortal(self._inner.close)
@@ -88,6 +91,11 @@ class Client:
         self._portal.close()
 
     # ----------------------------------------------------------------------------- tasks
+
+    @property
+    def failovers(self) -> int:
+        """Number of changes of the leader that the client has noticed."""
+        return self._inner.failovers
 
     def tube(self, name: str) -> Tube:
         """Return a handle of a tube without calling the server."""
@@ -133,10 +141,21 @@ class Client:
     truncate_tube = blocking(AsyncClient.truncate_tube)
     list_tubes = blocking(AsyncClient.list_tubes)
     stats = blocking(AsyncClient.stats)
+    total = blocking(AsyncClient.total)
+    history = blocking(AsyncClient.history)
+    consumers = blocking(AsyncClient.consumers)
+
+    start_bulk_sweep = blocking(AsyncClient.start_bulk_sweep)
+    bulk_sweep = blocking(AsyncClient.bulk_sweep)
+    bulk_sweeps = blocking(AsyncClient.bulk_sweeps)
+    stop_bulk_sweep = blocking(AsyncClient.stop_bulk_sweep)
 
     # --------------------------------------------------------------------------- cluster
 
     list_sessions = blocking(AsyncClient.list_sessions)
+    list_leases = blocking(AsyncClient.list_leases)
+    caller = blocking(AsyncClient.caller)
+    audit = blocking(AsyncClient.audit)
     configure = blocking(AsyncClient.configure)
     cluster_state = blocking(AsyncClient.cluster_state)
     add_member = blocking(AsyncClient.add_member)

@@ -81,7 +81,7 @@ class Subscription:
 
         Args:
             tasks_max: maximum length of the list; the credit of the subscription limits it too.
-            linger: how long to wait for a full list after the first task; default: not at all.
+            linger: maximum wait for a full list after the first task; default: no wait.
         """
         taken = self._portal.run(self._inner.next_batch(tasks_max, linger=linger))
         return [TakenTask(task, self._portal) for task in taken]

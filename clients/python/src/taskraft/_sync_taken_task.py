@@ -50,6 +50,16 @@ class TakenTask(Task):
         self._inner.note_settled()
 
     @property
+    def given_up(self) -> str | None:
+        """Outcome of a release or rejection without a next attempt.
+
+        "BURIED_OUT": the task is BURIED. "FAILED": the task was removed, or moved to the
+        dead-letter tube. "DELETED": the task was removed, because its cancellation was requested.
+        None: there is a next attempt, or this object has not released or rejected the task.
+        """
+        return self._inner.given_up
+
+    @property
     def lease(self) -> Lease:
         """The lease of the task, as this client knows it."""
         return self._inner.lease

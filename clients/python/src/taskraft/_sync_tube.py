@@ -86,6 +86,8 @@ class Tube:
 
     peek = blocking(AsyncTube.peek)
     list = iterating(AsyncTube.list)
+    page = blocking(AsyncTube.page)
+    events = blocking(AsyncTube.events)
     wait = blocking(AsyncTube.wait)
     kick = blocking(AsyncTube.kick)
     bury = blocking(AsyncTube.bury)

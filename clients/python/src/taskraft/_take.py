@@ -51,6 +51,9 @@ class TakeOptions(TouchOptions, total=False):
     """Only tasks of these types."""
     priority_bound: int
     """Only tasks at least as urgent as this priority."""
+    yielding: bool
+    """True: while consumers wait, let the consumers of a tube that do not yield get its tasks
+    first. For a general consumer, for example of the pattern ``*``."""
     ttr: Duration
     """TTR of the leases, instead of the tasks' own TTR."""
     bytes_max: int
@@ -62,12 +65,23 @@ class TakeOptions(TouchOptions, total=False):
     only, so that another process can settle them by token."""
 
 
-def take_sources(sources: TubeSources) -> list[task_service_pb2.TakeSource]:
+def take_sources(
+    sources: TubeSources, *, yielding: bool = False
+) -> list[task_service_pb2.TakeSource]:
     """Return the tubes as messages.
 
     Raises:
         TypeError: the value does not name tubes.
     """
+    messages = _weighed(sources)
+    if flag("yielding", yielding):
+        for message in messages:
+            message.yielding = True
+    return messages
+
+
+def _weighed(sources: TubeSources) -> list[task_service_pb2.TakeSource]:
+    """Return the tubes with their weights, if they have weights."""
     if not isinstance(sources, Mapping):
         return [task_service_pb2.TakeSource(tube=tube) for tube in texts("tubes", sources)]
     weighed = []
@@ -110,7 +124,7 @@ def _take_request(
     sources: TubeSources, tasks_max: int, wait_seconds: float, options: TakeOptions
 ) -> task_service_pb2.TakeTasksRequest:
     request = task_service_pb2.TakeTasksRequest(
-        sources=take_sources(sources),
+        sources=take_sources(sources, yielding=options.get("yielding", False)),
         wait_ms=round(wait_seconds * 1_000),
         types=texts("types", options.get("types", ())),
     )

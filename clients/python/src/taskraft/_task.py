@@ -31,7 +31,7 @@ class AttemptFailure:
     attempt: int
     """Number of the attempt."""
     at_ms: int
-    """Time of the failure."""
+    """Time of the failure, in ms since the Unix epoch."""
     type: str
     """Class of the failure, for example the name of an exception."""
     message: str
@@ -220,7 +220,7 @@ class Task:
         """PROCESSED, FAILED, BURIED_OUT, EXPIRED, DELETED or DEPENDENCY_FAILED; empty if not ended.
 
         TIMEOUT: the task had not ended at the end of a wait. NOT_KEPT: the task had ended before a
-        wait and is not kept, so how it ended is unknown.
+        wait and is not kept, so its outcome is unknown.
         """
         return OUTCOMES.get(self.message.outcome, "")
 
@@ -231,3 +231,16 @@ class Task:
 
     def note_settled(self) -> None:
         """Mark the task as settled by another call; does nothing for a task without a lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPage:
+    """One page of a list of tasks."""
+
+    tasks: tuple[Task, ...]
+    next_token: str
+    """Token of the next page; empty: this is the last page."""
+    now_ms: int
+    """Time of the cluster, in ms since the Unix epoch; the reference for ages of the tasks."""
+    revision: int
+    """Log index of the state that the page shows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
@@ -26,6 +26,12 @@ class Where:
 
     filter: str
     """Filter expression, see docs/filters.md."""
+    report: Callable[[int], object] | None = None
+    """Called with the number of tasks that each call has changed, because many tasks are changed in
+    several calls. Runs in the event loop of the client."""
+    report_id: Callable[[int], object] | None = None
+    """Called with the id up to which the calls have examined the tasks, before each further call.
+    Runs in the event loop of the client."""
 
 
 class Keys:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from taskraft._node_pool import NodePool
     from taskraft._request_batcher import ItemOutcome
-    from taskraft._settlement import SettleItem, TouchedLease
+    from taskraft._settlement import SettledLease, SettleItem
     from taskraft.v1 import task_pb2
 
 log = logging.getLogger("taskraft")
@@ -89,7 +89,7 @@ class TaskStream:
         opening: task_service_pb2.SubscribeRequest.Open,
         listener: StreamListener,
     ) -> None:
-        """Store what to subscribe to.
+        """Store the tubes and the options of the subscription.
 
         Args:
             nodes: pool of nodes.
@@ -130,7 +130,7 @@ class TaskStream:
 
     async def settle(
         self, items: Sequence[SettleItem], deadline: float
-    ) -> list[ItemOutcome[TouchedLease | None]]:
+    ) -> list[ItemOutcome[SettledLease]]:
         """Settle leases on the stream, over as many connections as needed."""
         return await self._settlements.settle(items, deadline)
 

@@ -25,7 +25,7 @@ class TubeOptions:
     """
 
     priority_order: str = field(metadata=choice_name(_Message.PriorityOrder))
-    """Which priorities are more urgent: "lower_first" or "higher_first"."""
+    """Order of urgency of the priorities: "lower_first" or "higher_first"."""
     priority: int = 0
     """Default priority of tasks."""
     priority_min: int | None = None
@@ -41,11 +41,11 @@ class TubeOptions:
     ttl_scope: str = field(metadata=choice_name(_Message.TtlScope))
     """States in which the TTL can end a task: "untaken", "ready_only" or "all"."""
     ttl_policy: str = field(metadata=choice_name(_Message.TtlPolicy))
-    """How a delay changes the TTL: "add_delay", "keep_deadline" or "reset"."""
+    """Effect of a delay on the TTL: "add_delay", "keep_deadline" or "reset"."""
     on_ack: str = field(metadata=choice_name(_Message.OnAck))
-    """What happens to acknowledged tasks: "remove", "keep" or "retain"."""
+    """Treatment of acknowledged tasks: "remove", "keep" or "retain"."""
     retain_ms: int | None = None
-    """How long finished tasks are kept."""
+    """Time for which finished tasks are kept, in milliseconds; None: no limit is set."""
     capacity_tasks: int = 0
     """Maximum number of tasks in all states."""
     capacity_bytes: int = 0
@@ -75,7 +75,7 @@ class TubeOptions:
     take_paused: bool = False
     """True: takes find no tasks."""
     durability: str = field(metadata=choice_name(_Message.Durability))
-    """Where tasks are stored: "replicated" or "temporary"."""
+    """Storage of the tasks: "replicated" or "temporary"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,11 +29,11 @@ class TubeSettings(TypedDict, total=False):
     ttr: Duration
     """Default TTR of tasks; absent: a lease lasts as long as its session."""
     priority_order: Literal["lower_first", "higher_first"]
-    """Which priorities are more urgent; fixed at creation."""
+    """Order of urgency of the priorities; fixed at creation."""
     on_ack: Literal["remove", "keep", "retain"]
-    """What happens to acknowledged tasks."""
+    """Treatment of acknowledged tasks."""
     retain: Duration
-    """How long finished tasks are kept."""
+    """Time for which finished tasks are kept."""
     capacity_tasks: int
     """Maximum number of tasks in all states."""
     capacity_bytes: int
@@ -62,7 +62,7 @@ class TubeSettings(TypedDict, total=False):
     ttl_scope: Literal["untaken", "ready_only", "all"]
     """States in which the TTL can end a task."""
     ttl_policy: Literal["add_delay", "keep_deadline", "reset"]
-    """How a delay changes the TTL, unless a release says otherwise."""
+    """Effect of a delay on the TTL, unless a release sets another policy."""
     put_paused: bool
     """True: puts are refused."""
     take_paused: bool
@@ -72,8 +72,9 @@ class TubeSettings(TypedDict, total=False):
     dead_letter_tube: str
     """Tube for exhausted and rejected tasks."""
     durability: Literal["replicated", "temporary"]
-    """Where tasks are stored: replicated, or temporary in the leader's memory only; fixed at
-    creation."""
+    """Storage of the tasks: replicated, or temporary in the leader's memory only; fixed at
+    creation.
+    """
 
 
 _PLAIN: Final = (

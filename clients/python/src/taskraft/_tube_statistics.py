@@ -37,53 +37,54 @@ class OperationCounts:
     """Number of tasks that each operation affected; refused items are not counted."""
 
     put: int
-    """Put."""
+    """Tasks that were put."""
     take: int
-    """Taken."""
+    """Tasks that were taken."""
     ack: int
-    """Acknowledged."""
+    """Tasks that were acknowledged."""
     release: int
-    """Released by their holders."""
+    """Tasks that their holders released."""
     bury: int
-    """Buried."""
+    """Tasks that were buried."""
     kick: int
-    """Kicked."""
+    """Tasks that were kicked."""
     delete: int
-    """Deleted."""
+    """Tasks that were deleted."""
     touch: int
-    """Touched."""
+    """Tasks whose leases were extended by a touch."""
     ttl: int
-    """Ended by their time to live."""
+    """Tasks that ended with their time to live."""
     ttr: int
     """Leases that ended with their time to run."""
     delay: int
-    """Became ready after a delay."""
+    """Tasks that became READY after a delay."""
     session_release: int
     """Leases that ended with their session."""
     startup_release: int
     """Leases that ended because no client resumed their session after a change of leader or a
     restart of the cluster."""
     truncate: int
-    """Removed by TruncateTube."""
+    """Tasks that TruncateTube removed."""
     finished: int
-    """Ended, whether kept or not: acknowledged, failed, deleted or expired. Without tasks that were
-    removed by TruncateTube."""
+    """Tasks that have ended, whether kept or not: acknowledged, failed, deleted or expired. Tasks
+    that TruncateTube removed are not counted.
+    """
     release_all: int
-    """Released by ReleaseAll."""
+    """Tasks that ReleaseAll released."""
     move: int
-    """Moved from or to another tube."""
+    """Tasks that were moved from or to another tube."""
     snatch: int
-    """Leases revoked by SnatchTasks."""
+    """Leases that SnatchTasks revoked."""
     restart: int
-    """Restarted by RestartTasks."""
+    """Tasks that RestartTasks restarted."""
     switch: int
-    """Changed by SwitchTasks."""
+    """Tasks that SwitchTasks changed."""
     cancel: int
     """Taken tasks whose holders were asked to stop."""
     update: int
-    """Changed by UpdateTasks."""
+    """Tasks that UpdateTasks changed."""
     group_start: int
-    """No longer held because their group was started."""
+    """Tasks that are no longer held, because their group was started."""
     retention: int
     """Finished tasks that were removed because their retention time was over."""
     urgent: int
@@ -112,9 +113,9 @@ class OperationCounts:
     ttl_held: int
     """Part of ttl: HELD tasks."""
     dependencies_done: int
-    """No longer held because their last dependency ended."""
+    """Tasks that are no longer held, because their last dependency ended."""
     dependency_failed: int
-    """Cancelled because a dependency failed."""
+    """Tasks that were cancelled, because a dependency failed."""
     fail: int
     """Failed attempts, as RetryPolicy defines them."""
 
@@ -176,11 +177,11 @@ class Statistics:
     total: TubeStatistics
     """Sum of all requested tubes."""
     now_ms: int
-    """Time of the cluster at the count; compute ages with it."""
+    """Time of the cluster at the count, in ms since the Unix epoch; the reference for ages."""
     revision: int
     """Log index of the counted state."""
 
     @property
     def now(self) -> datetime | None:
-        """Time of the cluster at the count; compute ages with it."""
+        """Time of the cluster at the count; the reference for ages."""
         return instant_of(self.now_ms)

@@ -93,6 +93,11 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "Save a new snapshot.",
         ),
         ErrorReason(
+            errors.BulkSweepNotFound,
+            "There is no bulk sweep with this number, or you may not read its tube.",
+            "Check the number: taskraft bulk list. Ended sweeps are kept for 30 days.",
+        ),
+        ErrorReason(
             errors.TubeExists,
             "A tube with this name already exists.",
             "Use the existing tube, or set if_not_exists to accept a tube with other options.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from urllib.parse import quote
 
 import grpc
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "TASKRAFT_"
 NAMES: Final = ("ca", "cert", "key", "token", "token_file")
 """Names of the options; also the names of the variables, after the prefix."""
+PERSON_CHARACTERS_MAX: Final = 128
 
 
 class AccessOptions(TypedDict, total=False):
@@ -34,6 +36,9 @@ class AccessOptions(TypedDict, total=False):
     """The token. The client never sends a token over a connection without TLS."""
     token_file: str | Path
     """File that contains only the token. The client reads it again when it changes."""
+    person: str
+    """Person who uses a program that calls with credentials of its own, for the audit: at most 128
+    printable characters. Nodes believe the name only from a principal with ``speaks_for``."""
 
 
 class CredentialsUnusable(ValueError):
@@ -62,22 +67,23 @@ class TokenFile:
         return self._token
 
 
-class _Bearer(grpc.AuthMetadataPlugin):
-    """Adds the token to each call."""
+class _CallMetadata(grpc.AuthMetadataPlugin):
+    """Adds the token and the person to each call."""
 
-    def __init__(self, token: Callable[[], str]) -> None:
+    def __init__(self, token: Callable[[], str] | None, person: str) -> None:
         self._token = token
+        self._person = (("x-taskraft-person", quote(person)),) if person else ()
 
     def __call__(
         self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback
     ) -> None:
         del context
         try:
-            metadata = (("authorization", f"Bearer {self._token()}"),)
+            bearer = (("authorization", f"Bearer {self._token()}"),) if self._token else ()
         except OSError as error:
             callback((), error)
         else:
-            callback(metadata, None)
+            callback((*bearer, *self._person), None)
 
 
 def channel_credentials(**given: Unpack[AccessOptions]) -> grpc.ChannelCredentials | None:
@@ -90,7 +96,7 @@ def channel_credentials(**given: Unpack[AccessOptions]) -> grpc.ChannelCredentia
     if given.get("token") or given.get("token_file"):
         # A given token overrides both token variables of the environment.
         options |= {name: given.get(name) for name in ("token", "token_file")}
-    return credentials_of(options)
+    return credentials_of({**options, "person": given.get("person")})
 
 
 def credentials_of(options: Mapping[str, object]) -> grpc.ChannelCredentials | None:
@@ -99,8 +105,14 @@ def credentials_of(options: Mapping[str, object]) -> grpc.ChannelCredentials | N
     Raises:
         CredentialsUnusable: see `channel_credentials`.
     """
+    person = _checked_person(options.get("person"))
     options = {name: options.get(name) for name in NAMES}
     if not any(options.values()):
+        if person:
+            raise CredentialsUnusable(
+                "person needs a token or a certificate: nodes without access "
+                "control record no persons"
+            )
         return None
     if bool(options["cert"]) != bool(options["key"]):
         raise CredentialsUnusable("cert and key must be set together: set both or neither")
@@ -112,10 +124,21 @@ def credentials_of(options: Mapping[str, object]) -> grpc.ChannelCredentials | N
         _read(options["cert"], "CERTIFICATE"),
     )
     token = _token(options["token"], options["token_file"])
-    if token is None:
+    if token is None and not person:
         return credentials
-    bearer = grpc.metadata_call_credentials(_Bearer(token))
-    return grpc.composite_channel_credentials(credentials, bearer)
+    metadata = grpc.metadata_call_credentials(_CallMetadata(token, person))
+    return grpc.composite_channel_credentials(credentials, metadata)
+
+
+def _checked_person(person: object) -> str:
+    if not person:
+        return ""
+    text = str(person)
+    if not text.isprintable() or len(text) > PERSON_CHARACTERS_MAX:
+        raise CredentialsUnusable(
+            f"person must have at most {PERSON_CHARACTERS_MAX} printable characters"
+        )
+    return text
 
 
 def _read(path: object, kind: str) -> bytes | None:

@@ -6,6 +6,7 @@ nothing else. Other distributions add commands through the entry-point group "ta
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -47,16 +48,17 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "kick": LazyCommand("tasks", "kick", "Make buried tasks READY again."),
     "delete": LazyCommand("tasks", "delete", "Remove tasks."),
     "peek": LazyCommand("tasks", "peek", "Show tasks without changing them."),
-    "task": LazyCommand("task_explain", "task", "List, await, restart, move and cancel tasks."),
+    "task": LazyCommand("task_explain", "task", "List, show, explain, change and cancel tasks."),
     "tube": LazyCommand("tubes", "tube", "Create, change, list, truncate and drop tubes."),
     "stats": LazyCommand("tubes", "stats", "Count tasks per state."),
     "group": LazyCommand("groups", "group", "Create, show, start and cancel groups of tasks."),
     "schedule": LazyCommand("schedules", "schedule", "Create, list, pause and remove schedules."),
     "cluster": LazyCommand("cluster", "cluster", "Show the cluster; change settings and members."),
+    "bulk": LazyCommand("bulk", "bulk", "Change many tasks on the server, step by step."),
     "feed": LazyCommand("feed", "feed", "Follow the change feed."),
     "worker": LazyCommand("worker", "worker", "Run the tasks of an app."),
     "app": LazyCommand("app", "app", "List, check and apply the declarations of an app."),
-    "apply": LazyCommand("apply", "apply", "Create or update the tubes and schedules of a file."),
+    "apply": LazyCommand("apply", "apply", "Create or update the declarations of a file."),
     "export": LazyCommand("transfer", "export", "Write the tasks of a tube as JSON lines."),
     "import": LazyCommand("transfer", "import_", "Put the tasks of an export."),
     "check": LazyCommand("check", "check", "Check the cluster or a tube for monitoring."),
@@ -76,6 +78,7 @@ PLUGIN_COMMANDS: Final[Mapping[str, PluginCommand]] = {
     "serve": PluginCommand("taskraft-server", "Run a node."),
     "dev": PluginCommand("taskraft-server", "Run a development cluster."),
     "snapshot": PluginCommand("taskraft-server", "Save, verify and restore snapshots."),
+    "console": PluginCommand("taskraft-console", "Serve the web console."),
     "pipeline": PluginCommand("taskraft-pipeline", "Export the change feed and report with Spark."),
 }
 OWN_CLUSTER: Final[Mapping[str, str]] = {
@@ -84,6 +87,7 @@ OWN_CLUSTER: Final[Mapping[str, str]] = {
     "serve": "the node has settings of its own",
     "dev": "the command starts a cluster of its own",
     "pipeline": "give the option after the command",
+    "console": "give the option after the command",
 }
 """Commands that ignore options of the root group, with the reason."""
 
@@ -148,11 +152,13 @@ class RootGroup(SuggestingGroup):
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
-        with formatter.section("Commands of the server and of the pipeline"):
+        with formatter.section("Commands of the server, of the console and of the pipeline"):
             formatter.write_dl([(name, foreign.help) for name, foreign in PLUGIN_COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; print a failure in one line and a hint in another."""
+        # The C core of gRPC would write notes about connections between the lines of a command.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
         try:
             return super().invoke(ctx)
         except (click.exceptions.Exit, click.exceptions.NoArgsIsHelpError):

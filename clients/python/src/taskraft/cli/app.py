@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskraft.cli.options import SuggestingGroup, examples
+from taskraft.cli.options import SuggestingGroup, examples, output_option
 
 if TYPE_CHECKING:
     from taskraft.worker import App
@@ -24,43 +24,65 @@ def app() -> None:
 
 @app.command("list", epilog=examples("taskraft app list shop.tasks:app"))
 @click.argument("reference", metavar="MODULE:APP")
-def list_(reference: str) -> None:
+@output_option
+def list_(*, reference: str, output: str) -> None:
     """List tasks, with tube, pool and schedule.
 
     The command needs no cluster.
     """
-    list_tasks(load_app(reference))
+    from taskraft.cli.output import write_values
+
+    loaded = load_app(reference)
+    values = [
+        {
+            "name": name,
+            "tube": task.tube,
+            "pool": task.pool,
+            "cron": task.schedule[0] if task.schedule is not None else "",
+        }
+        for name, task in sorted(loaded.tasks.items())
+    ]
+    if not write_values(values, output):
+        list_tasks(loaded)
 
 
 @app.command(epilog=examples("taskraft app check shop.tasks:app"))
 @click.argument("reference", metavar="MODULE:APP")
-def check(reference: str) -> None:
+@output_option
+def check(*, reference: str, output: str) -> None:
     """List types of READY tasks that the app lacks.
 
     Such tasks wait until a worker knows their type. Exit code 1 if there are any.
     """
+    from taskraft.cli.output import write_values
+
     loaded = load_app(reference)
     with loaded:
         unknown = loaded.unknown_types()
-    for found in unknown:
-        click.echo(f"{found.tube}  {found.type or '(no type)'}")
+    if not write_values([found._asdict() for found in unknown], output):
+        for found in unknown:
+            click.echo(f"{found.tube}  {found.type or '(no type)'}")
     if unknown:
         sys.exit(1)
 
 
 @app.command(epilog=examples("taskraft app apply shop.tasks:app"))
 @click.argument("reference", metavar="MODULE:APP")
-def apply(reference: str) -> None:
+@output_option
+def apply(*, reference: str, output: str) -> None:
     """Bring declared tubes and schedules into force.
 
     Schedules that the app no longer declares are deleted, tubes never. Run the command once per
     deployment. Workers only create what is missing.
     """
+    from taskraft.cli.output import write_values
+
     loaded = load_app(reference)
     with loaded:
         changes = loaded.apply()
-    for change in changes:
-        click.echo(str(change))
+    if not write_values([change._asdict() for change in changes], output):
+        for change in changes:
+            click.echo(str(change))
 
 
 def list_tasks(app: App) -> None:

@@ -41,7 +41,7 @@ class Measurement:
         return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else 0.0
 
     def value(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the measurement in its JSON form."""
         return {
             "name": self.name,
             "tasks": self.tasks,
@@ -103,12 +103,17 @@ def bench(
     other clients of the cluster.
     """
     from taskraft.cli.output import write_table, write_values
+    from taskraft.cli.progress import WorkProgress
 
     name = f"bench-{uuid.uuid4().hex}"
     with connect(target, timeout) as client:
         client.create_tube(name, "fifo")
         try:
-            measured = _measure(client, client.tube(name), tasks, batch, clients, b"x" * size)
+            with WorkProgress("measuring", 2 * tasks) as progress:
+                payload = b"x" * size
+                measured = _measure(
+                    client, client.tube(name), tasks, batch, clients, payload, progress.advance
+                )
         finally:
             client.drop_tube(name, force=True)
     values = [each.value() for each in measured]
@@ -123,9 +128,18 @@ def bench(
 
 
 def _measure(
-    client: Client, tube: Tube, tasks: int, batch: int, clients: int, payload: bytes
+    client: Client,
+    tube: Tube,
+    tasks: int,
+    batch: int,
+    clients: int,
+    payload: bytes,
+    report: Callable[[int], None],
 ) -> list[Measurement]:
-    """Put all tasks, then take and acknowledge them, with concurrent callers."""
+    """Put all tasks, then take and acknowledge them, with concurrent callers.
+
+    Each task is reported twice: after the put and after the acknowledgement.
+    """
     put, take, ack = Measurement("put"), Measurement("take"), Measurement("ack")
     sizes = [min(batch, tasks - first) for first in range(0, tasks, batch)]
 
@@ -136,13 +150,16 @@ def _measure(
         return result
 
     def put_some(count: int) -> int:
-        return len(timed(put, lambda: tube.put_many([payload] * count)))
+        timed(put, lambda: tube.put_many([payload] * count))
+        report(count)
+        return count
 
     def drain() -> int:
         count = 0
         while taken := timed(take, lambda: tube.take_many(batch, wait=0, session=False)):
             tokens = [each.token for each in taken]
             timed(ack, partial(client.settle, tokens))
+            report(len(taken))
             count += len(taken)
         return count
 

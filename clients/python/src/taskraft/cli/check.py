@@ -31,13 +31,33 @@ def check() -> None:
 
 
 @check.command(epilog=examples("taskraft check cluster --clock-warning 100ms"))
-@click.option("--lag-warning", type=int, default=10_000, show_default=True, help="Log entries.")
-@click.option("--lag-critical", type=int, default=100_000, show_default=True, help="Log entries.")
 @click.option(
-    "--clock-warning", type=DURATION, default="250ms", show_default=True, help="Clock deviation."
+    "--lag-warning",
+    type=int,
+    default=10_000,
+    show_default=True,
+    help="Warn if a member lacks more log entries.",
 )
 @click.option(
-    "--clock-critical", type=DURATION, default="1s", show_default=True, help="Clock deviation."
+    "--lag-critical",
+    type=int,
+    default=100_000,
+    show_default=True,
+    help="Critical number of log entries that a member lacks.",
+)
+@click.option(
+    "--clock-warning",
+    type=DURATION,
+    default="250ms",
+    show_default=True,
+    help="Warn if a clock deviates by more.",
+)
+@click.option(
+    "--clock-critical",
+    type=DURATION,
+    default="1s",
+    show_default=True,
+    help="Critical deviation of a clock.",
 )
 @output_option
 @cluster_options
@@ -61,7 +81,7 @@ def cluster(
         with connect(target, timeout) as client:
             state = client.cluster_state()
             if state.leader_address and state.leader != state.node:
-                state = client.cluster_state()  # goes to the leader, which knows all members
+                state = client.cluster_state()  # this call goes to the leader
     except errors.TaskraftError as error:
         _end([HealthFinding("cluster", Level.CRITICAL, f"{error.reason}: {error}")], output)
     _end(list(of_cluster(state, lag, clock)), output)
@@ -71,12 +91,18 @@ def cluster(
     epilog=examples("taskraft check tube emails --backlog-warning 1000 --age-critical 10m")
 )
 @click.argument("name", type=TUBE)
-@click.option("--backlog-warning", type=int, help="READY tasks.")
-@click.option("--backlog-critical", type=int, help="READY tasks.")
-@click.option("--age-warning", type=DURATION, help="Age of the oldest READY task.")
-@click.option("--age-critical", type=DURATION, help="Age of the oldest READY task.")
-@click.option("--buried-warning", type=int, default=0, show_default=True, help="BURIED tasks.")
-@click.option("--buried-critical", type=int, help="BURIED tasks.")
+@click.option("--backlog-warning", type=int, help="Warn above this number of READY tasks.")
+@click.option("--backlog-critical", type=int, help="Critical number of READY tasks.")
+@click.option("--age-warning", type=DURATION, help="Warn above this age of the oldest READY task.")
+@click.option("--age-critical", type=DURATION, help="Critical age of the oldest READY task.")
+@click.option(
+    "--buried-warning",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Warn above this number of BURIED tasks.",
+)
+@click.option("--buried-critical", type=int, help="Critical number of BURIED tasks.")
 @output_option
 @cluster_options
 def tube(  # noqa: PLR0913 - one argument for each option

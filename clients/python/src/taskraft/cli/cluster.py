@@ -10,9 +10,12 @@ from taskraft.cli.options import (
     DURATION,
     ExtensibleGroup,
     cluster_options,
+    confirm,
     connect,
     examples,
+    must_ask,
     output_option,
+    yes_option,
 )
 from taskraft.cli.watch import watch_option
 
@@ -145,7 +148,7 @@ def upgrade(*, output: str, target: str | None, timeout: float) -> None:
 @click.option(
     "--session-ttr",
     type=DURATION,
-    help="Default session TTR: how long a session lives after its last heartbeat.",
+    help="Default session TTR: lifetime of a session after its last heartbeat.",
 )
 @click.option(
     "--auto-create-tubes/--no-auto-create-tubes",
@@ -169,7 +172,7 @@ def upgrade(*, output: str, target: str | None, timeout: float) -> None:
 @click.option(
     "--upgrade-hold",
     type=DURATION,
-    help="How long all members must speak a higher cluster version before it is raised.",
+    help="Minimum time for which all members must speak a higher cluster version before the raise.",
 )
 @click.option(
     "--cluster-version-max",
@@ -223,6 +226,102 @@ def sessions(*, output: str, target: str | None, timeout: float) -> None:
     write_table(("SESSION", "NAME", "OWNER", "TAKEN", "TTR"), rows)
 
 
+@cluster.command(epilog=examples("taskraft cluster leases 3f2a9c01"))
+@click.argument("session")
+@watch_option
+@output_option
+@cluster_options
+def leases(*, session: str, output: str, target: str | None, timeout: float) -> None:
+    """Show the tasks that a session holds, in all tubes.
+
+    SESSION is the id of the session, or its first 8 characters as `taskraft cluster sessions`
+    shows them.
+    """
+    from taskraft.cli.output import show_instant, write, write_table
+
+    with connect(target, timeout) as client:
+        held = client.list_leases(session)
+    if write([each.message for each in held], output):
+        return
+    rows = [
+        (
+            str(each),
+            each.attempt,
+            show_instant(each.message.since_ms),
+            show_instant(each.lease_until_ms) if each.lease_until_ms else "with the session",
+            each.token,
+        )
+        for each in held
+    ]
+    write_table(("ID", "ATTEMPT", "TAKEN", "LEASE UNTIL", "TOKEN"), rows)
+
+
+@cluster.command(epilog=examples("taskraft cluster audit --name billing --limit 20"))
+@click.option("--principal", default="", help="Only acts of this principal.")
+@click.option("--call", default="", help="Only calls of this method, for example DropTube.")
+@click.option("--name", default="", help="Only acts on this tube, or * for the cluster.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="Maximum number of acts.",
+)
+@output_option
+@cluster_options
+def audit(
+    *,
+    principal: str,
+    call: str,
+    name: str,
+    limit: int,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Show the acts of management, newest first.
+
+    An act is a call that needs the role admin, for example a change of a tube or of the members.
+    The cluster keeps the last 100 000 acts, for 90 days. You see the acts on names that you may
+    manage.
+    """
+    from taskraft.cli.output import show_instant, write, write_table
+    from taskraft.v1.error_pb2 import Error
+
+    with connect(target, timeout) as client:
+        found = client.audit(principal=principal, call=call, name=name, limit=limit)
+    if write(found, output):
+        return
+    rows = [
+        (
+            show_instant(each.at_ms),
+            each.principal or "-",
+            each.call,
+            ", ".join(each.names),
+            each.tasks or "-",
+            Error.Reason.Name(each.refused) if each.refused else "-",
+            each.detail,
+        )
+        for each in found
+    ]
+    write_table(("TIME", "PRINCIPAL", "CALL", "NAMES", "TASKS", "REFUSED", "DETAIL"), rows)
+
+
+@cluster.command(epilog=examples("taskraft cluster caller"))
+@output_option
+@cluster_options
+def caller(*, output: str, target: str | None, timeout: float) -> None:
+    """Show your principal and its grants."""
+    from taskraft.cli.output import write, write_table
+
+    with connect(target, timeout) as client:
+        found = client.caller()
+    if write([found], output):
+        return
+    click.echo(f"principal: {found.principal or '- (the cluster has no access control)'}")
+    write_table(("ROLE", "TUBES"), [(one.role, ", ".join(one.tubes)) for one in found.grants])
+
+
 @cluster.command(epilog=examples("taskraft cluster add n4 10.0.0.4:7402 10.0.0.4:7401"))
 @click.argument("name")
 @click.argument("peer_address")
@@ -260,11 +359,12 @@ def promote(*, name: str, output: str, target: str | None, timeout: float) -> No
         click.echo(f"{name} is a voter")
 
 
-@cluster.command(epilog=examples("taskraft cluster remove n4"))
+@cluster.command(epilog=examples("taskraft cluster remove n4 --yes"))
 @click.argument("name")
+@yes_option
 @output_option
 @cluster_options
-def remove(*, name: str, output: str, target: str | None, timeout: float) -> None:
+def remove(*, name: str, yes: bool, output: str, target: str | None, timeout: float) -> None:
     """Remove a member permanently.
 
     Its node stops, and its data directory cannot be used again.
@@ -273,6 +373,8 @@ def remove(*, name: str, output: str, target: str | None, timeout: float) -> Non
     from taskraft.v1.cluster_service_pb2 import RemoveMemberResponse
 
     with connect(target, timeout) as client:
+        if must_ask(yes=yes):
+            confirm(f"Remove the member {name} permanently?")
         client.remove_member(name)
     if not write([RemoveMemberResponse()], output):
         click.echo(f"removed {name}")

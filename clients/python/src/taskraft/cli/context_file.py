@@ -115,7 +115,7 @@ class ContextFile:
         return found
 
     def add(self, name: str, context: ClusterContext, *, replaces: bool) -> None:
-        """Add a context; the first one becomes the current one.
+        """Add a context; the first context becomes the current context.
 
         Raises:
             click.BadParameter: the name is malformed.
@@ -133,7 +133,7 @@ class ContextFile:
         self.current = self.current or name
 
     def use(self, name: str) -> str:
-        """Make a context the current one, "-": the previous one; return its name.
+        """Make a context the current context, "-": the previous context; return its name.
 
         Raises:
             ContextNotFound: there is no such context.

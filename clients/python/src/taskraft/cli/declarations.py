@@ -1,4 +1,4 @@
-"""Compare a file of declared tubes and schedules with the cluster, and apply the differences."""
+"""Compare a file of declarations with the cluster, and apply the differences."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SCHEDULE_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DeclaredChange:
-    """A tube or schedule that is created or changed, or stays as it is."""
+    """An object that is created or changed, or stays as it is."""
 
     kind: str
-    """Either "tube" or "schedule"."""
+    """Either "tube", "schedule" or "principal"."""
     name: str
     action: str
     """Either "create", "update" or "unchanged"."""
@@ -44,10 +44,12 @@ class DeclaredChange:
 
 @dataclass(frozen=True, slots=True)
 class DeclarationFile:
-    """The tubes and schedules of a file."""
+    """The tubes, schedules and principals of a file."""
 
     tubes: list[dict[str, Any]]
     schedules: list[dict[str, Any]]
+    principals: dict[str, Any]
+    """Principals by name, in the form of the access file."""
 
     @classmethod
     def load(cls, file: IO[str]) -> DeclarationFile:
@@ -62,8 +64,8 @@ class DeclarationFile:
             content = yaml.safe_load(file)
         except yaml.YAMLError as error:
             raise ValueError(f"the file is not YAML: {' '.join(str(error).split())}") from None
-        if not isinstance(content, dict) or not set(content) <= set(KINDS):
-            raise ValueError('the file must be a mapping with "tubes" and "schedules"')
+        if not isinstance(content, dict) or not set(content) <= {*KINDS, "principals"}:
+            raise ValueError('the file must be a mapping with "tubes", "schedules", "principals"')
         for kind in KINDS:
             entries = content.get(kind) or []
             if not isinstance(entries, list) or not all(
@@ -73,7 +75,10 @@ class DeclarationFile:
             names = [each["name"] for each in entries]
             if len(set(names)) < len(names):
                 raise ValueError(f"{kind} has a name twice")
-        return cls(content.get("tubes") or [], content.get("schedules") or [])
+        principals = content.get("principals") or {}
+        if not (isinstance(principals, dict) and all(isinstance(each, str) for each in principals)):
+            raise ValueError("principals must be a mapping of names")
+        return cls(content.get("tubes") or [], content.get("schedules") or [], principals)
 
 
 class DeclarationPlan:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Cause(NamedTuple):
-    """A cause, and what to do about it."""
+    """A cause of a delayed delivery, with advice."""
 
     cause: str
     """The cause, in one word."""
@@ -24,13 +24,13 @@ class Cause(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A task, and the state of the cluster that decides about its delivery."""
+    """A task, and the state of the cluster that determines when the task is delivered."""
 
     task: Task
     tube: TubeInfo
     counts: TubeStatistics
     now_ms: int
-    """Time of the cluster."""
+    """Time of the cluster, in ms since the Unix epoch."""
     subqueue_taken: int = 0
     """Number of TAKEN tasks in the sub-queue of the task."""
     group: Group | None = None
@@ -130,12 +130,20 @@ class Delivery:
             yield Cause(
                 "CONSUMERS_BUSY", f"no consumer waits; {taken} tasks are TAKEN", "add consumers"
             )
-        for rate, of in (
-            (options.rate_per_second, "the tube"),
-            (options.subqueue_rate_per_second if subqueue else 0, f"the sub-queue {subqueue}"),
+        for rate, of, option in (
+            (options.rate_per_second, "the tube", "--rate-per-second"),
+            (
+                options.subqueue_rate_per_second if subqueue else 0,
+                f"the sub-queue {subqueue}",
+                "--subqueue-rate-per-second",
+            ),
         ):
-            if rate:
-                yield Cause("RATE", f"at most {rate} takes per second from {of}", "wait")
+            if rate and (counts.waiting or taken):
+                yield Cause(
+                    "RATE",
+                    f"at most {rate} takes per second from {of}",
+                    f"wait, or raise the rate: taskraft tube update {name} {option} N",
+                )
         if counts.waiting:
             yield Cause(
                 "FILTERS",

@@ -61,7 +61,7 @@ def _examine(target: str | None, timeout: float) -> Iterator[HealthFinding]:
             )
             state = client.cluster_state()
             if state.leader_address and state.leader != state.node:
-                state = client.cluster_state()  # goes to the leader, which knows all members
+                state = client.cluster_state()  # this call goes to the leader
             yield from of_cluster(state)
             yield of_client_clock(client.stats().now_ms)
     except errors.TaskraftError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,16 @@ from taskraft.cli.options import (
     connect,
     examples,
 )
+
+if TYPE_CHECKING:
+    from taskraft.v1.feed_service_pb2 import ChangeEvent
+
+
+def cause_of(event: ChangeEvent) -> str:
+    """Return the reason and the message of an event, and the other task of a move."""
+    target = f"({event.target})" if event.target else ""
+    text = ": ".join(part for part in (event.reason, event.message) if part)
+    return " ".join(part for part in (text, target) if part)
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft feed tail emails"))
@@ -35,6 +46,13 @@ def feed() -> None:
     show_default=True,
     help="Wait for new events, or stop at the end.",
 )
+@click.option(
+    "--content",
+    "contents",
+    multiple=True,
+    type=click.Choice(("key", "headers", "payload")),
+    help="Part of the task that each event carries while the tube has the task; repeatable.",
+)
 @click.option("-n", "--limit", type=click.IntRange(1), help="Stop after this number of events.")
 @click.option(
     "-o",
@@ -45,11 +63,12 @@ def feed() -> None:
     help=OUTPUT_HELP,
 )
 @cluster_options
-def tail(
+def tail(  # noqa: PLR0913 - one argument for each option
     *,
     tubes: tuple[str, ...],
     from_start: bool,
     follow: bool,
+    contents: tuple[str, ...],
     limit: int | None,
     output: str,
     target: str | None,
@@ -65,7 +84,7 @@ def tail(
     with connect(target, timeout) as client:
         if tubes:
             check_tubes(tubes, (each.name for each in client.list_tubes(tubes)))
-        changes = client.changes(tubes, from_start=from_start, follow=follow)
+        changes = client.changes(tubes, from_start=from_start, follow=follow, contents=contents)
         events = islice(changes, limit)
         if output in ("json", "yaml"):
             write(list(events), output)
@@ -77,5 +96,5 @@ def tail(
             state = task_pb2.Task.State.Name(event.to_state) if event.to_state else "-"
             click.echo(
                 f"{show_instant(event.at_ms):<20}  {event.tube}/{event.task_id}  "
-                f"{kind:<16} {state:<8} attempt {event.attempt}  {event.reason}".rstrip()
+                f"{kind:<16} {state:<8} attempt {event.attempt}  {cause_of(event)}".rstrip()
             )

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from taskraft.cli.names import GROUP
-from taskraft.cli.options import SuggestingGroup, cluster_options, connect, examples, output_option
+from taskraft.cli.options import (
+    SuggestingGroup,
+    cluster_options,
+    confirm,
+    connect,
+    examples,
+    must_ask,
+    output_option,
+    yes_option,
+)
 from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
@@ -164,17 +173,23 @@ def start(*, name: str, output: str, target: str | None, timeout: float) -> None
     _show([started], output)
 
 
-@group.command(epilog=examples("taskraft group cancel book-1 --revoke"))
+@group.command(epilog=examples("taskraft group cancel book-1 --revoke --yes"))
 @click.argument("name", type=GROUP)
 @click.option("--revoke", is_flag=True, help="Also remove TAKEN tasks.")
+@yes_option
 @output_option
 @cluster_options
-def cancel(*, name: str, revoke: bool, output: str, target: str | None, timeout: float) -> None:
+def cancel(
+    *, name: str, revoke: bool, yes: bool, output: str, target: str | None, timeout: float
+) -> None:
     """Remove the tasks of the group NAME that have no holder.
 
     The holders of the other tasks are asked to stop.
     """
     with connect(target, timeout) as client:
+        if must_ask(yes=yes):
+            open_tasks = client.groups.get(name).open
+            confirm(f"Cancel the group {name} with {open_tasks} open tasks?")
         cancelled = client.groups.cancel(name, revoke=revoke)
     _show([cancelled], output)
 

@@ -23,7 +23,7 @@ class Level(IntEnum):
 
 
 class HealthFinding(NamedTuple):
-    """One finding."""
+    """One result of a health check: the checked subject, its level, and advice for a problem."""
 
     subject: str
     level: Level

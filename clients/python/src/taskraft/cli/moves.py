@@ -8,7 +8,13 @@ import click
 
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
-from taskraft.cli.selection import dry_run_option, preview, selection_from, where_option
+from taskraft.cli.selection import (
+    check_selection,
+    dry_run_option,
+    preview,
+    selection_of,
+    where_option,
+)
 from taskraft.cli.tasks import print_count, task
 
 if TYPE_CHECKING:
@@ -51,14 +57,15 @@ def move(  # noqa: PLR0913 - one argument for each option
     """
     from taskraft.v1 import task_service_pb2
 
-    selection = selection_from(ids, where)
+    check_selection(ids, where)
     with connect(target, timeout) as client:
         if dry_run:
             preview(client.tube(tube), ids, where, "moved", output, MOVABLE)
             return
-        count = client.tube(tube).move(
-            selection, to, delay=delay, position=position, renew_times=renew_times
-        )
+        with selection_of(client.tube(tube), ids, where, "moving") as selection:
+            count = client.tube(tube).move(
+                selection, to, delay=delay, position=position, renew_times=renew_times
+            )
     print_count(task_service_pb2.MoveTasksResponse(count=count), "moved", output)
 
 
@@ -90,10 +97,11 @@ def redrive(  # noqa: PLR0913 - one argument for each option
     from taskraft.v1 import task_service_pb2
 
     everything = "origin:*" if not ids and not where else where
-    selection = selection_from(ids, everything)
+    check_selection(ids, everything)
     with connect(target, timeout) as client:
         if dry_run:
             preview(client.tube(tube), ids, everything, "moved back", output, MOVABLE)
             return
-        count = client.tube(tube).redrive(selection, delay=delay)
+        with selection_of(client.tube(tube), ids, everything, "moving back") as selection:
+            count = client.tube(tube).redrive(selection, delay=delay)
     print_count(task_service_pb2.MoveTasksResponse(count=count), "moved back", output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
@@ -91,7 +92,7 @@ class OutputType(click.ParamType[str]):
     name = "format"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the format."""
+        """Return the output format of a text."""
         if value in FORMATS or value.startswith(TEMPLATE):
             return value
         return self.fail(f"{value!r} is not one of {', '.join(FORMATS)}, template=TEXT", param, ctx)
@@ -140,7 +141,7 @@ class ExtensibleGroup(SuggestingGroup):
         self._entry_points = entry_points
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the own commands and of those of other distributions."""
+        """Return the names of the own commands and of the commands of other distributions."""
         others = entry_points(group=self._entry_points)
         return sorted({*super().list_commands(ctx), *(entry.name for entry in others)})
 
@@ -154,6 +155,23 @@ class ExtensibleGroup(SuggestingGroup):
             assert isinstance(loaded, click.Command), f"{entry.value} is no click command"
             return loaded
         return None
+
+
+raw_option = click.option(
+    "--raw", is_flag=True, help="Print only the payloads, unchanged, a newline after each."
+)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def must_ask(*, yes: bool) -> bool:
+    """Return whether the command must ask for confirmation.
+
+    Raises:
+        click.UsageError: the input is not a terminal, and --yes was not given.
+    """
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("The input is not a terminal; give --yes to confirm.")
+    return not yes
 
 
 def confirm(question: str) -> None:

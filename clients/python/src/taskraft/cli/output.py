@@ -36,6 +36,9 @@ STRING_FIELDS: Final = frozenset(
             "last_task_id",
             "after_id",
             "continue_after_id",
+            "first_id",
+            "last_id",
+            "through_id",
         ),
         *("token", "tokens", "cancel_tokens", "revision"),
         # Sequence numbers of events, and positions in the log.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from taskraft import PutOptions
+    from taskraft.cli.progress import WorkProgress
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
@@ -42,14 +45,14 @@ TEXT = "text/plain; charset=utf-8"
 @click.option(
     "--ttl", type=DURATION, help="Time to live: remove the task if it is not finished by then."
 )
-@click.option("--ttr", type=DURATION, help="Time to run: how long a lease lasts.")
+@click.option("--ttr", type=DURATION, help="Time to run: maximum duration of a lease.")
 @click.option(
     "--key", multiple=True, help="Unique key; repeat the option for a key of several parts."
 )
 @click.option(
     "--on-conflict",
     type=click.Choice(("fail", "return_existing", "restart_if_finished", "replace_if_waiting")),
-    help="What to do if the key is in use; default: fail.",
+    help="Action if the key is in use; default: fail.",
 )
 @click.option("--type", help="Type of the work.")
 @click.option("--subqueue", help="Sub-queue, for tubes of kind utube and utubettl.")
@@ -63,7 +66,7 @@ TEXT = "text/plain; charset=utf-8"
 @click.option(
     "--on-dependency-failure",
     type=click.Choice(("cancel", "run")),
-    help="What to do if a dependency fails; default: cancel.",
+    help="Action if a dependency fails; default: cancel.",
 )
 @click.option(
     "--position", type=click.Choice(("front", "back")), help="Before or behind all READY tasks."
@@ -100,7 +103,7 @@ def put(
         _put_lines(tube, options, output, target, timeout)
         return
     content = _content(payload)
-    options["content_type"] = _content_type(content)
+    options["content_type"] = content_type_of(content)
     with connect(target, timeout) as client:
         task_id = client.tube(tube).put(content, request_id=request_id, **options)
     _show(tube, [task_id], output, options)
@@ -131,7 +134,7 @@ def _content(payload: str | None) -> bytes:
     return sys.stdin.buffer.read()
 
 
-def _content_type(content: bytes) -> str:
+def content_type_of(content: bytes) -> str:
     """Return the media type of a payload: JSON, text, or none."""
     try:
         json.loads(content.decode())
@@ -145,17 +148,22 @@ def _content_type(content: bytes) -> str:
 def _put_lines(
     tube: str, options: PutOptions, output: str, target: str | None, timeout: float
 ) -> None:
-    from taskraft.cli.progress import shown
+    from taskraft.cli.progress import WorkProgress
 
-    with connect(target, timeout) as client:
-        task_ids = client.tube(tube).put_many(shown(_lines(), "putting"), **options)
+    with connect(target, timeout) as client, WorkProgress("putting") as progress:
+        task_ids = client.tube(tube).put_many(_lines(progress), **options)
     _show(tube, task_ids, output, options)
 
 
-def _lines() -> Iterator[bytes]:
-    """Yield the non-empty lines of the input; each must be JSON."""
+def _lines(progress: WorkProgress) -> Iterator[bytes]:
+    """Yield the non-empty lines of the input; each must be JSON.
+
+    The remaining time follows from the size of the input, if the input is a file.
+    """
+    size, done = _input_bytes() if progress.is_possible else 0, 0
     for number, line in enumerate(sys.stdin.buffer, start=1):
         trimmed = line.strip()
+        done += len(line)
         if not trimmed:
             continue
         try:
@@ -163,6 +171,15 @@ def _lines() -> Iterator[bytes]:
         except ValueError as error:
             raise ValueError(f"line {number} of the input is not JSON: {error}") from None
         yield trimmed
+        progress.advance(1)
+        if size:
+            progress.examined(min(done / size, 1))
+
+
+def _input_bytes() -> int:
+    """Return the size of the standard input; 0 if it is no file."""
+    found = os.fstat(sys.stdin.fileno())
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def _show(tube: str, task_ids: list[int], output: str, options: PutOptions) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 from watchfiles import PythonFilter, watch
 
 POLL_MS: Final = 100
-"""How often the state of the process is looked at, while no file changes."""
+"""Interval in ms at which the state of the process is checked while no file changes."""
 
 log = logging.getLogger("taskraft.worker")
 
@@ -88,6 +88,6 @@ class Reloader:
 
 def run_reloading(arguments: Sequence[str]) -> int:
     """Run `taskraft` with these arguments, and restart it when a file here changes."""
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs each change too
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # hides a record for each change
     command = [sys.executable, "-c", "from taskraft.cli import main; main()", *arguments]
     return Reloader(command, Path.cwd()).run()

@@ -11,9 +11,12 @@ from taskraft.cli.options import (
     DURATION,
     SuggestingGroup,
     cluster_options,
+    confirm,
     connect,
     examples,
+    must_ask,
     output_option,
+    yes_option,
 )
 from taskraft.cli.watch import watch_option
 
@@ -55,7 +58,7 @@ def schedule() -> None:
     type=click.Choice(("allow", "skip", "cancel_before")),
     default="allow",
     show_default=True,
-    help="What to do at a due time if the previous task has not ended.",
+    help="Action at a due time if the previous task has not ended.",
 )
 @output_option
 @cluster_options
@@ -126,7 +129,7 @@ def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
 @click.option(
     "--overlap",
     type=click.Choice(("allow", "skip", "cancel_before")),
-    help="What to do at a due time if the previous task has not ended.",
+    help="Action at a due time if the previous task has not ended.",
 )
 @output_option
 @cluster_options
@@ -160,16 +163,19 @@ def resume(*, name: str, output: str, target: str | None, timeout: float) -> Non
     _show([_set_paused(name, target, timeout, is_paused=False)], output)
 
 
-@schedule.command(epilog=examples("taskraft schedule delete nightly"))
+@schedule.command(epilog=examples("taskraft schedule delete nightly --yes"))
 @click.argument("name", type=SCHEDULE)
+@yes_option
 @output_option
 @cluster_options
-def delete(*, name: str, output: str, target: str | None, timeout: float) -> None:
+def delete(*, name: str, yes: bool, output: str, target: str | None, timeout: float) -> None:
     """Remove the schedule NAME; tasks that it has already put stay."""
     from taskraft.cli.output import write
     from taskraft.v1 import schedule_service_pb2
 
     with connect(target, timeout) as client:
+        if must_ask(yes=yes):
+            confirm(f"Remove the schedule {client.schedules.get(name).name}?")
         client.schedules.delete(name)
     if not write([schedule_service_pb2.DeleteScheduleResponse()], output):
         click.echo(f"{name}  deleted")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, ParamSpec
 
 import click
 
-from taskraft.cli.options import confirm
+from taskraft.cli.options import confirm, must_ask
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from taskraft import Task
     from taskraft._sync_tube import Tube
     from taskraft._task_selection import TaskSelection
+    from taskraft.cli.progress import WorkProgress
 
 Params = ParamSpec("Params")
 SAMPLE_TASKS: Final = 10
@@ -29,13 +30,61 @@ dry_run_option = click.option(
 )
 
 
-def selection_from(ids: tuple[int, ...], where: str) -> TaskSelection:
-    """Return the selection of the arguments: either ids or a filter."""
-    from taskraft import Where
-
+def check_selection(ids: tuple[int, ...], where: str) -> None:
+    """Check that the arguments have either ids or a filter."""
     if bool(ids) is bool(where):
         raise click.UsageError("Give either ids or a filter with --where.")
-    return Where(where) if where else ids
+
+
+@contextmanager
+def selection_of(
+    tube: Tube, ids: tuple[int, ...], where: str, doing: str
+) -> Iterator[TaskSelection]:
+    """Yield the selection of the arguments, and show the progress of its change.
+
+    The remaining time of a filter is estimated from the ids that the calls have examined.
+    """
+    from taskraft import Where
+    from taskraft.cli.progress import WorkProgress
+
+    with WorkProgress(doing) as progress:
+        if not where:
+            yield ids
+            return
+        yield Where(where, progress.advance, _examined(tube, progress))
+
+
+def listed(tube: Tube, where: str, doing: str) -> Iterator[Task]:
+    """Yield the tasks that match a filter by id, and show the progress of the loop that uses them.
+
+    The remaining time is estimated from the ids.
+    """
+    from taskraft.cli.progress import WorkProgress
+
+    with WorkProgress(doing) as progress:
+        examined = _examined(tube, progress)
+        for task in tube.list(where):
+            yield task
+            progress.advance(1)
+            examined(task.id)
+
+
+def _examined(tube: Tube, progress: WorkProgress) -> Callable[[int], None]:
+    """Return a function that tells the progress up to which id the tasks were examined."""
+    first, last = _id_range(tube) if progress.is_possible else (0, 0)
+
+    def examined(task_id: int) -> None:
+        if first <= task_id < last:
+            progress.examined((task_id - first + 1) / (last - first + 1))
+
+    return examined
+
+
+def _id_range(tube: Tube) -> tuple[int, int]:
+    """Return the lowest and the highest id of the tasks in a tube; 0 if there is no task."""
+    ends = [tube.page(order_by=order, size=1, payload=False).tasks for order in ("id", "id desc")]
+    first, last = ([task.id for task in tasks] or [0] for tasks in ends)
+    return first[0], last[0]
 
 
 def found_tasks(tube: Tube, ids: tuple[int, ...], where: str) -> list[Task]:
@@ -44,7 +93,9 @@ def found_tasks(tube: Tube, ids: tuple[int, ...], where: str) -> list[Task]:
     Raises:
         TaskNotFound: there is no task with one of the ids.
     """
-    return [tube.peek(task_id) for task_id in ids] if ids else [*tube.list(where)]
+    if ids:
+        return [tube.peek(task_id) for task_id in ids]
+    return [*listed(tube, where, "counting")]
 
 
 def preview(
@@ -92,16 +143,13 @@ def preview(
         )
 
 
-def confirm_removal(tube: Tube, where: str, *, yes: bool) -> None:
-    """Ask for confirmation before the tasks of a filter are removed, unless --yes was given.
+def confirm_removal(tube: Tube, ids: tuple[int, ...], where: str, *, yes: bool) -> None:
+    """Ask for confirmation before selected tasks are removed, unless --yes was given.
 
     Raises:
-        click.UsageError: nobody can answer, and --yes was not given.
+        click.UsageError: the input is not a terminal, and --yes was not given.
         click.ClickException: the answer is no.
     """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("The input is not a terminal; give --yes to confirm.")
-    count = sum(1 for _ in tube.list(where))
-    confirm(f"Remove {count} tasks of {tube.name}?")
+    if must_ask(yes=yes):
+        count = len(ids) or len(found_tasks(tube, (), where))
+        confirm(f"Remove {count} {'task' if count == 1 else 'tasks'} of {tube.name}?")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -64,6 +64,14 @@ def bury(
     _settle(token, _settlement.bury(reason), "buried", output, target, timeout)
 
 
+_ENDS: Final = {
+    "BURIED_OUT": "BURIED, because no attempts are left",
+    "FAILED": "removed, or moved to the dead-letter tube, because no attempts are left",
+    "DELETED": "removed, because its cancellation was requested",
+}
+"""Text for the end of a released task without a next attempt, by outcome."""
+
+
 def _settle(
     tokens: tuple[int, ...],
     action: Settlement,
@@ -76,10 +84,10 @@ def _settle(
     from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
-        client.settle(tokens, action)
+        given_up = client.settle(tokens, action)
     settled = task_service_pb2.Settlement()
     settled.CopyFrom(action)
     settled.tokens.extend(tokens)
     if not write([settled], output):
         for token in tokens:
-            click.echo(f"token {token}  {done}")
+            click.echo(f"token {token}  {_ENDS.get(given_up.get(token, ''), done)}")

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from taskraft.cli.names import TUBE
-from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
+from taskraft.cli.options import (
+    DURATION,
+    cluster_options,
+    connect,
+    examples,
+    output_option,
+    raw_option,
+)
 
 if TYPE_CHECKING:
     from taskraft import TakenTask
@@ -19,7 +26,9 @@ PROMPT = "Ack it? [Y/n/r(elease)/b(ury)]"
 
 @click.command(
     epilog=examples(
-        "taskraft take emails", "taskraft take emails --max 100 --wait 0s --ack -o jsonl"
+        "taskraft take emails",
+        "taskraft take emails --max 100 --wait 0s --ack -o jsonl",
+        "taskraft take emails --ack --raw",
     )
 )
 @click.argument("tube", type=TUBE)
@@ -33,6 +42,7 @@ PROMPT = "Ack it? [Y/n/r(elease)/b(ury)]"
     "--ack/--keep", "is_ack", default=None, help="Acknowledge at once, or keep the leases."
 )
 @click.option("--ttr", type=DURATION, help="TTR of the leases.")
+@raw_option
 @output_option
 @cluster_options
 def take(  # noqa: PLR0913 - one argument for each option
@@ -42,6 +52,7 @@ def take(  # noqa: PLR0913 - one argument for each option
     tasks_max: int,
     is_ack: bool | None,
     ttr: float | None,
+    raw: bool,
     output: str,
     target: str | None,
     timeout: float,
@@ -63,14 +74,17 @@ def take(  # noqa: PLR0913 - one argument for each option
         if not tasks:
             click.echo(f"no task in {tube} within {wait:g}s", err=True)
             click.get_current_context().exit(TIMEOUT_CODE)
-        _show(tasks, output)
+        _show(tasks, output, raw=raw)
         for task in tasks:
             _settle(task, is_ack=is_ack)
 
 
-def _show(tasks: list[TakenTask], output: str) -> None:
-    from taskraft.cli.output import show_duration, show_payload, write
+def _show(tasks: list[TakenTask], output: str, *, raw: bool) -> None:
+    from taskraft.cli.output import show_duration, show_payload, write, write_payloads
 
+    if raw:
+        write_payloads(tasks)
+        return
     if write([task.message for task in tasks], output):
         return
     for task in tasks:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskraft.cli.moves import task
+from taskraft.cli.interventions import task
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import cluster_options, connect, examples, output_option
 from taskraft.cli.watch import watch_option

@@ -16,12 +16,15 @@ from taskraft.cli.options import (
     connect,
     examples,
     output_option,
+    raw_option,
+    yes_option,
 )
 from taskraft.cli.selection import (
+    check_selection,
     confirm_removal,
     dry_run_option,
     preview,
-    selection_from,
+    selection_of,
     where_option,
 )
 from taskraft.cli.watch import watch_option
@@ -33,10 +36,6 @@ if TYPE_CHECKING:
 
 PAYLOAD_CHARACTERS_MAX = 60
 RESTARTABLE: Final = ("DELAYED", "BURIED", "DONE", "ZOMBIE")
-
-raw_option = click.option(
-    "--raw", is_flag=True, help="Print only the payloads, unchanged, a newline after each."
-)
 
 
 @click.command(
@@ -76,30 +75,32 @@ def kick(  # noqa: PLR0913 - one argument for each option
     is_counted = ctx.get_parameter_source("count") is ParameterSource.COMMANDLINE
     if is_counted + bool(ids) + bool(where) > 1:
         raise click.UsageError("Give only one of COUNT, --id and --where.")
-    selection = selection_from(ids, where) if ids or where else None
     with connect(target, timeout) as client:
         handle = client.tube(tube)
         if dry_run:
-            if selection is None:
+            if not ids and not where:
                 buried = handle.list("state = BURIED")
                 ids = tuple(task.id for task in islice(buried, count))
                 where = "" if ids else "state = BURIED"
             preview(handle, ids, where, "kicked", output, ("BURIED",))
             return
-        kicked = handle.kick(count, ids=selection, delay=delay)
-    print_count(task_service_pb2.KickTasksResponse(count=kicked), "kicked", output)
+        with selection_of(handle, ids, where, "kicking") as selection:
+            kicked = handle.kick(count, ids=selection or None, delay=delay)
+    answer = task_service_pb2.KickTasksResponse(count=kicked, buried=kicked.buried)
+    remaining = f"kicked, {kicked.buried} left BURIED" if kicked.buried else "kicked"
+    print_count(answer, remaining, output)
 
 
 @click.command(
     epilog=examples(
-        "taskraft delete emails 17 18", "taskraft delete emails --where 'state = DONE' --yes"
+        "taskraft delete emails 17 18 --yes", "taskraft delete emails --where 'state = DONE' --yes"
     )
 )
 @click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
 @where_option
 @dry_run_option
-@click.option("--yes", is_flag=True, help="With --where: do not ask for confirmation.")
+@yes_option
 @output_option
 @cluster_options
 def delete(  # noqa: PLR0913 - one argument for each option
@@ -116,15 +117,15 @@ def delete(  # noqa: PLR0913 - one argument for each option
     """Remove tasks of TUBE in any state."""
     from taskraft.v1 import task_service_pb2
 
-    selection = selection_from(ids, where)
+    check_selection(ids, where)
     with connect(target, timeout) as client:
         handle = client.tube(tube)
         if dry_run:
             preview(handle, ids, where, "deleted", output)
             return
-        if where:
-            confirm_removal(handle, where, yes=yes)
-        deleted = handle.delete(selection)
+        confirm_removal(handle, ids, where, yes=yes)
+        with selection_of(handle, ids, where, "deleting") as selection:
+            deleted = handle.delete(selection)
     print_count(task_service_pb2.DeleteTasksResponse(count=deleted), "deleted", output)
 
 
@@ -153,7 +154,7 @@ def peek(
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft task list emails"))
 def task() -> None:
-    """List, show, await, restart, move and cancel tasks."""
+    """List, show, await, change, restart, move and cancel tasks."""
 
 
 @task.command(
@@ -161,7 +162,11 @@ def task() -> None:
 )
 @click.argument("tube", type=TUBE)
 @click.option("--where", default="", help="Filter, for example: state = BURIED AND attempt > 3.")
-@click.option("--order-by", default="", help='Order: "id", "id desc" or "taking" (order of takes).')
+@click.option(
+    "--order-by",
+    default="",
+    help='Order: "id", "id desc", "taking" (order of takes) or "kicking" (BURIED, order of kicks).',
+)
 @click.option(
     "--limit",
     type=click.IntRange(1),
@@ -281,28 +286,36 @@ def restart(  # noqa: PLR0913 - one argument for each option
     """
     from taskraft.v1 import task_service_pb2
 
-    selection = selection_from(ids, where)
+    check_selection(ids, where)
     with connect(target, timeout) as client:
         if dry_run:
             preview(client.tube(tube), ids, where, "restarted", output, RESTARTABLE)
             return
-        count = client.tube(tube).restart(selection, delay=delay)
+        with selection_of(client.tube(tube), ids, where, "restarting") as selection:
+            count = client.tube(tube).restart(selection, delay=delay)
     print_count(task_service_pb2.RestartTasksResponse(count=count), "restarted", output)
 
 
-@task.command(epilog=examples("taskraft task cancel emails 17 18"))
+@task.command(
+    epilog=examples(
+        "taskraft task cancel emails 17 18 --yes",
+        "taskraft task cancel emails --where 'type = mail' --yes",
+    )
+)
 @click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
 @where_option
 @dry_run_option
+@yes_option
 @output_option
 @cluster_options
-def cancel(
+def cancel(  # noqa: PLR0913 - one argument for each option
     *,
     tube: str,
     ids: tuple[int, ...],
     where: str,
     dry_run: bool,
+    yes: bool,
     output: str,
     target: str | None,
     timeout: float,
@@ -314,12 +327,15 @@ def cancel(
     from taskraft.cli.output import write
     from taskraft.v1 import task_service_pb2
 
-    selection = selection_from(ids, where)
+    check_selection(ids, where)
     with connect(target, timeout) as client:
+        handle = client.tube(tube)
         if dry_run:
-            preview(client.tube(tube), ids, where, "asked to stop, or removed", output)
+            preview(handle, ids, where, "asked to stop, or removed", output)
             return
-        asked, removed = client.tube(tube).cancel(selection)
+        confirm_removal(handle, ids, where, yes=yes)
+        with selection_of(handle, ids, where, "cancelling") as selection:
+            asked, removed = handle.cancel(selection)
     if not write([task_service_pb2.CancelTasksResponse(asked=asked, removed=removed)], output):
         click.echo(f"{asked} holders asked, {removed} removed")
 
@@ -385,12 +401,21 @@ def print_count(response: CountedResponse, done: str, output: str) -> None:
 
 if TYPE_CHECKING:
     from taskraft.v1.task_service_pb2 import (
+        BuryTasksResponse,
         DeleteTasksResponse,
         KickTasksResponse,
         MoveTasksResponse,
         RestartTasksResponse,
+        SnatchTasksResponse,
+        UpdateTasksResponse,
     )
 
     CountedResponse = (
-        KickTasksResponse | DeleteTasksResponse | RestartTasksResponse | MoveTasksResponse
+        BuryTasksResponse
+        | DeleteTasksResponse
+        | KickTasksResponse
+        | MoveTasksResponse
+        | RestartTasksResponse
+        | SnatchTasksResponse
+        | UpdateTasksResponse
     )

@@ -10,19 +10,22 @@ from typing import Final
 
 import click
 
-from taskraft.cli.options import examples
+from taskraft.cli.options import examples, output_option
 
 TOKEN_BYTES: Final = 32
 
 
 @click.command(epilog=examples("taskraft token /tmp/billing.token"))
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-def token(file: Path) -> None:
+@output_option
+def token(*, file: Path, output: str) -> None:
     """Generate a token into FILE, and print its hash for the access file.
 
     FILE must not exist; only its owner will be able to read it. The nodes need the printed hash in
     the cluster's access file, never the token itself.
     """
+    from taskraft.cli.output import write_values
+
     value = secrets.token_urlsafe(TOKEN_BYTES)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -30,4 +33,6 @@ def token(file: Path) -> None:
         raise click.UsageError(f"{file}: {error.strerror}") from error
     with os.fdopen(descriptor, "w") as opened:
         opened.write(value + "\n")
-    click.echo(f"sha256:{hashlib.sha256(value.encode()).hexdigest()}")
+    digest = f"sha256:{hashlib.sha256(value.encode()).hexdigest()}"
+    if not write_values([{"name": str(file), "digest": digest}], output):
+        click.echo(digest)

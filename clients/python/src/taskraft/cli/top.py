@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from taskraft.cli.options import DURATION, cluster_options, connect, examples
+from taskraft.cli.options import (
+    DURATION,
+    cluster_options,
+    connect,
+    examples,
+    output_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,13 +54,21 @@ class TubeRow(NamedTuple):
     help="Order of the tubes.",
 )
 @click.option("--count", type=click.IntRange(1), help="End after this number of refreshes.")
+@output_option
 @cluster_options
 def top(
-    *, interval: float, sort: str, count: int | None, target: str | None, timeout: float
+    *,
+    interval: float,
+    sort: str,
+    count: int | None,
+    output: str,
+    target: str | None,
+    timeout: float,
 ) -> None:
     """Show tubes with rates, the leader and the members, until Ctrl-C.
 
-    Without a terminal, give --count; the tables then follow each other.
+    Without a terminal, give --count; the tables then follow each other. The other formats have one
+    object for each tube and refresh.
     """
     if not interval > 0:
         raise click.BadParameter("the interval must be longer than 0", param_hint="--interval")
@@ -63,7 +77,7 @@ def top(
     from rich.console import Console
     from rich.live import Live
 
-    from taskraft.cli.output import PIPE_COLUMNS
+    from taskraft.cli.output import PIPE_COLUMNS, TABLES, write_values
 
     width = None if sys.stdout.isatty() else PIPE_COLUMNS
     console, pause = Console(highlight=False, width=width), threading.Event()
@@ -71,18 +85,25 @@ def top(
     done = 0
     with (
         connect(target, timeout) as client,
-        Live(console=console, screen=console.is_terminal, auto_refresh=False) as live,
+        Live(
+            console=console,
+            screen=console.is_terminal and output in TABLES,
+            auto_refresh=False,
+        ) as live,
     ):
         while count is None or done < count:
             if done:
                 pause.wait(interval)
             now = client.stats()
-            table = _table(rows_of(before, now, sort), client.cluster_state())
+            rows = rows_of(before, now, sort)
+            before, done = now, done + 1
+            if write_values([row._asdict() for row in rows], output):
+                continue
+            table = _table(rows, client.cluster_state())
             if console.is_terminal:
                 live.update(table, refresh=True)
             else:
                 console.print(table)
-            before, done = now, done + 1
 
 
 def rows_of(before: Statistics | None, now: Statistics, sort: str) -> list[TubeRow]:

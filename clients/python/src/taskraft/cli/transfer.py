@@ -9,7 +9,7 @@ import click
 
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import cluster_options, connect, examples, output_option
-from taskraft.cli.selection import where_option
+from taskraft.cli.selection import listed, where_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,11 +39,9 @@ def export(*, tube: str, where: str, file: IO[str], target: str | None, timeout:
     The tasks stay in the tube. Leases, attempts and results are not part of the export.
     """
     from taskraft.cli.output import to_value
-    from taskraft.cli.progress import shown
 
     with connect(target, timeout) as client:
-        total = client.tube(tube).stats().tasks.total if not where else None
-        for task in shown(client.tube(tube).list(where), "exporting", total):
+        for task in listed(client.tube(tube), where, "exporting"):
             line = {
                 "format": FORMAT,
                 "tube": tube,
@@ -102,7 +100,10 @@ def _tasks(file: IO[str], tube: str) -> Iterator[PlannedTask]:
             value = json.loads(line)
             is_known = value["format"] == FORMAT
             spec = json_format.ParseDict(value["spec"], task_pb2.TaskSpec())
-        except (ValueError, KeyError, TypeError, json_format.ParseError) as error:
+        except KeyError as error:
+            text = f"line {number} is not a line of an export: the member {error} is missing"
+            raise ValueError(f"{text}; for lines of payloads, use taskraft put {tube} -") from None
+        except (ValueError, TypeError, json_format.ParseError) as error:
             raise ValueError(f"line {number} is not a line of an export: {error}") from None
         if not is_known:
             raise ValueError(f"line {number} is not a line of an export of the format {FORMAT}")

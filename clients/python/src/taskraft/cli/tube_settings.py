@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, ParamSpec
 
 import click
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
 
 Params = ParamSpec("Params")
 
-RETRY: Final = ("attempts_max", "backoff", "exhausted")
-"""Options of the retry policy."""
+RETRY: Final = ("attempts_max", "backoff", "backoff_max", "jitter", "exhausted")
+"""Options of the retry policy; the parts of the policy that are not given stay unchanged."""
 
+ATTEMPTS_MAX_DEFAULT: Final = 20
+"""Maximum number of failed attempts in a new tube."""
 _OPTIONS: Final = (
     click.option("--priority", type=int, help="Default priority of tasks."),
     click.option("--delay", type=DURATION, help="Default delay of tasks."),
@@ -54,19 +57,27 @@ _OPTIONS: Final = (
         help="Maximum number of failed attempts of a task; 0: no limit.",
     ),
     click.option(
-        "--backoff", type=DURATION, help="Delay after the first failed attempt; it then doubles."
+        "--backoff",
+        type=DURATION,
+        help="Delay after the first failed attempt; each further failure doubles the delay.",
+    ),
+    click.option("--backoff-max", type=DURATION, help="Maximum delay after a failed attempt."),
+    click.option(
+        "--jitter",
+        type=click.FloatRange(0, 1),
+        help="Maximum fraction by which a delay after a failed attempt is randomly shortened.",
     ),
     click.option(
         "--exhausted",
         type=click.Choice(("bury", "dead_letter", "remove")),
-        help="What to do with a task after its last attempt.",
+        help="Action on a task after its last attempt.",
     ),
     click.option(
         "--on-ack",
         type=click.Choice(("remove", "keep", "retain")),
-        help="What to do with acknowledged tasks.",
+        help="Treatment of acknowledged tasks.",
     ),
-    click.option("--retain", type=DURATION, help="How long finished tasks are kept."),
+    click.option("--retain", type=DURATION, help="Time for which finished tasks are kept."),
     click.option("--dead-letter-tube", help="Tube for exhausted and rejected tasks."),
 )
 
@@ -79,20 +90,29 @@ def settings_options(command: Callable[Params, None]) -> Callable[Params, None]:
 
 
 def settings_of(given: dict[str, object]) -> TubeSettings:
-    """Return the given options as client options."""
+    """Return the given options as client options, without the options of the retry policy."""
     settings: TubeSettings = {}
-    retry = {name: given.pop(name) for name in RETRY}
-    if any(value is not None for value in retry.values()):
-        settings["retry"] = _retry(**retry)
     for option, value in given.items():
+        if option in RETRY:
+            continue
         if value is not None:
             settings[option] = value  # type: ignore[literal-required]  # the options are named alike
     return settings
 
 
-def _retry(**given: object) -> Retry:
-    """Return the retry policy of the options."""
+def retry_of(given: dict[str, object], policy: Callable[[], Retry]) -> TubeSettings:
+    """Return the retry policy with the given options changed; empty if none is given.
+
+    ``policy`` returns the policy that is changed.
+    """
+    named = {name: given[name] for name in RETRY if given[name] is not None}
+    return {"retry": replace(policy(), **named)} if named else {}  # type: ignore[arg-type]  # the options are named alike
+
+
+def default_retry(profile: str) -> Retry:
+    """Return the default policy of a new tube; the profiles of older systems retry at once."""
     from taskraft import Retry
 
-    named = {name: value for name, value in given.items() if value is not None}
-    return Retry(**named)  # type: ignore[arg-type]  # the options are named alike
+    if profile:
+        return Retry(exhausted="remove" if profile == "rsqueue" else "bury")
+    return replace(Retry.forever(), attempts_max=ATTEMPTS_MAX_DEFAULT)

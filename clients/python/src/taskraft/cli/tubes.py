@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import TYPE_CHECKING, Final
 
@@ -16,18 +15,29 @@ from taskraft.cli.options import (
     confirm,
     connect,
     examples,
+    must_ask,
     output_option,
+    yes_option,
 )
-from taskraft.cli.tube_settings import settings_of, settings_options
+from taskraft.cli.tube_settings import (
+    RETRY,
+    default_retry,
+    retry_of,
+    settings_of,
+    settings_options,
+)
 from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft import Client, TubeInfo
+    from taskraft import Client, Retry, TubeInfo
     from taskraft._tube_settings import Kind
 
 KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom")
+preview_option = click.option(
+    "--dry-run", is_flag=True, help="Change nothing; show the number of tasks."
+)
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft tube create emails --ttr 60s"))
@@ -54,7 +64,7 @@ def tube() -> None:
 @click.option(
     "--durability",
     type=click.Choice(("replicated", "temporary")),
-    help="Where tasks are stored; temporary: only in the leader's memory.",
+    help="Storage of the tasks; temporary: only in the leader's memory.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Accept an existing tube as it is.")
 @click.option(
@@ -79,8 +89,10 @@ def create(  # noqa: PLR0913 - one argument for each option
     with connect(target, timeout) as client, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         if ensure:
+            settings.update(retry_of(given, lambda: _policy_in_force(client, name, profile)))
             created = client.ensure_tube(name, kind, driver=driver, profile=profile, **settings)
         else:
+            settings.update(retry_of(given, lambda: default_retry(profile)))
             created = client.create_tube(
                 name,
                 kind,
@@ -129,9 +141,10 @@ def update(
     """Change options of the tube NAME while it is in use, all or none."""
     named = [option.replace("-", "_") for option in reset]
     settings = settings_of(given)
-    if not settings and not named:
+    if not settings and not named and all(given[option] is None for option in RETRY):
         raise click.UsageError("Give at least one option to change.")
     with connect(target, timeout) as client:
+        settings.update(retry_of(given, lambda: _policy_in_force(client, name)))
         try:
             changed = client.update_tube(name, reset=named, **settings)
         except TypeError as error:
@@ -139,17 +152,34 @@ def update(
     _show([changed], output)
 
 
-@tube.command(epilog=examples("taskraft tube truncate emails --yes"))
+def _policy_in_force(client: Client, name: str, profile: str = "") -> Retry:
+    """Return the retry policy of a tube, or the default policy of a missing tube."""
+    for found in client.list_tubes([name]):
+        return found.options.retry
+    return default_retry(profile)
+
+
+@tube.command(
+    epilog=examples(
+        "taskraft tube truncate emails --dry-run", "taskraft tube truncate emails --yes"
+    )
+)
 @click.argument("name", type=TUBE)
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@preview_option
+@yes_option
 @output_option
 @cluster_options
-def truncate(*, name: str, yes: bool, output: str, target: str | None, timeout: float) -> None:
+def truncate(
+    *, name: str, dry_run: bool, yes: bool, output: str, target: str | None, timeout: float
+) -> None:
     """Remove all tasks of the tube NAME."""
     from taskraft.cli.output import write
     from taskraft.v1 import tube_service_pb2
 
     with connect(target, timeout) as client:
+        if dry_run:
+            _preview(client, name, output)
+            return
         _confirm(client, "Remove all tasks of", name, yes=yes)
         removed = client.truncate_tube(name)
     if not write([tube_service_pb2.TruncateTubeResponse(tasks=removed)], output):
@@ -174,6 +204,38 @@ def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
         print_details(found[0], answer.tubes[0], answer.now_ms)
 
 
+@tube.command(epilog=examples("taskraft tube consumers emails"))
+@click.argument("name", type=TUBE)
+@watch_option
+@output_option
+@cluster_options
+def consumers(*, name: str, output: str, target: str | None, timeout: float) -> None:
+    """Show the consumers that wait on the tube NAME."""
+    from taskraft.cli.output import show_duration, show_instant, write, write_table
+    from taskraft.v1 import tube_service_pb2
+
+    with connect(target, timeout) as client:
+        found = client.consumers(name)
+    if write(found, output):
+        return
+    kinds = tube_service_pb2.WaitingConsumer.Kind
+    rows = [
+        (
+            kinds.Name(each.kind).lower(),
+            ",".join(each.sources),
+            ",".join(each.types) or "all",
+            each.wanted,
+            each.session_id or "-",
+            each.principal or "-",
+            show_instant(each.since_ms),
+            show_duration(each.until_ms - each.since_ms) if each.until_ms else "-",
+        )
+        for each in found
+    ]
+    heads = ("KIND", "SOURCES", "TYPES", "WANTED", "SESSION", "PRINCIPAL", "SINCE", "WAIT")
+    write_table(heads, rows)
+
+
 @tube.command("list", epilog=examples("taskraft tube list 'mail*' -o jsonl"))
 @click.argument("names", metavar="[PATTERN]...", type=TUBE, nargs=-1)
 @watch_option
@@ -191,13 +253,15 @@ def list_tubes(*, names: tuple[str, ...], output: str, target: str | None, timeo
 @click.option(
     "--force", is_flag=True, help="Drop the tube even if it has TAKEN tasks or waiting consumers."
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@preview_option
+@yes_option
 @output_option
 @cluster_options
 def drop(
     *,
     name: str,
     force: bool,
+    dry_run: bool,
     yes: bool,
     output: str,
     target: str | None,
@@ -208,20 +272,29 @@ def drop(
     from taskraft.v1 import tube_service_pb2
 
     with connect(target, timeout) as client:
+        if dry_run:
+            _preview(client, name, output)
+            return
         _confirm(client, "Drop", name, yes=yes)
         dropped = client.drop_tube(name, force=force)
     if not write([tube_service_pb2.DropTubeResponse(tasks=dropped)], output):
         click.echo(f"{name}  dropped with {dropped} tasks")
 
 
+def _preview(client: Client, name: str, output: str) -> None:
+    """Print how many tasks a truncation or a drop would remove."""
+    from taskraft.cli.output import write_values
+
+    count = client.tube(name).stats().tasks.total
+    if not write_values([{"dry_run": True, "tube": name, "count": count}], output):
+        click.echo(f"{name}  {count} tasks would be removed")
+
+
 def _confirm(client: Client, what: str, name: str, *, yes: bool) -> None:
     """Ask for confirmation before tasks are removed, unless --yes was given."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("The input is not a terminal; give --yes to confirm.")
-    tasks = client.tube(name).stats().tasks.total
-    confirm(f"{what} {name} with {tasks} tasks?")
+    if must_ask(yes=yes):
+        tasks = client.tube(name).stats().tasks.total
+        confirm(f"{what} {name} with {tasks} tasks?")
 
 
 @click.command(epilog=examples("taskraft stats emails"))

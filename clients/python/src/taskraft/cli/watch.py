@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import signal
 import sys
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ParamSpec
 
 import click
@@ -12,9 +14,30 @@ import click
 from taskraft.cli.options import DURATION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
 Params = ParamSpec("Params")
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[threading.Event]:
+    """Return an event that Ctrl-C sets; Ctrl-C also raises KeyboardInterrupt.
+
+    CPython drops the exception if Ctrl-C arrives during a finalizer or a callback of a weak
+    reference.
+    """
+    interrupted = threading.Event()
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def watch_option(command: Callable[Params, None]) -> Callable[Params, None]:
@@ -26,17 +49,19 @@ def watch_option(command: Callable[Params, None]) -> Callable[Params, None]:
     @functools.wraps(command)
     def repeat(*args: Params.args, **options: Params.kwargs) -> None:
         watch, interval = bool(options.pop("watch")), float(str(options.pop("interval")))
-        if watch and not interval > 0:
-            raise click.BadParameter("the interval must be longer than 0", param_hint="--interval")
-        pause = threading.Event()
-        while True:
-            if watch and sys.stdout.isatty():
-                click.clear()
+        if not watch:
             command(*args, **options)
-            if not watch:
-                return
-            sys.stdout.flush()
-            pause.wait(interval)
+            return
+        if not interval > 0:
+            raise click.BadParameter("the interval must be longer than 0", param_hint="--interval")
+        with _interrupts_noted() as interrupted:
+            while not interrupted.is_set():
+                if sys.stdout.isatty():
+                    click.clear()
+                command(*args, **options)
+                sys.stdout.flush()
+                interrupted.wait(interval)
+        raise KeyboardInterrupt
 
     return click.option("-w", "--watch", is_flag=True, help="Repeat the command until Ctrl-C.")(
         click.option(

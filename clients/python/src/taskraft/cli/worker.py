@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from taskraft.worker import WorkerOptions
 
 
+def _weights(
+    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
+) -> dict[str, int] | None:
+    """Return the weights by tube, or None."""
+    weights = {}
+    for one in given:
+        tube, _, weight = one.rpartition("=")
+        if not tube or not weight.isdecimal():
+            raise click.BadParameter(f"{one!r} is not TUBE=N, such as mail=3")
+        weights[tube] = int(weight)
+    return weights or None
+
+
 @click.command(epilog=examples("taskraft worker shop.tasks:app --tubes mail --threads 16"))
 @click.argument("app", metavar="MODULE:APP")
 @click.option(
@@ -28,6 +41,27 @@ if TYPE_CHECKING:
     help="Only tasks of this tube or pattern; repeatable.  [default: all]",
 )
 @click.option("--only", multiple=True, metavar="TASK", help="Only this task; repeatable.")
+@click.option(
+    "--weight",
+    "weights",
+    multiple=True,
+    metavar="TUBE=N",
+    callback=_weights,
+    help="Share of this tube while several have tasks; repeatable.  [default: none]",
+)
+@click.option(
+    "--urgent-slots",
+    type=click.IntRange(1),
+    envvar="TASKRAFT_WORKER_URGENT_SLOTS",
+    help="Slots of each pool that only tasks as urgent as --urgent-bound use.  [default: none]",
+)
+@click.option(
+    "--urgent-bound",
+    type=int,
+    metavar="PRIORITY",
+    envvar="TASKRAFT_WORKER_URGENT_BOUND",
+    help="Least urgent priority for --urgent-slots.",
+)
 @click.option(
     "--async",
     "async_slots",
@@ -101,7 +135,7 @@ if TYPE_CHECKING:
     default="info",
     show_default=True,
     envvar="TASKRAFT_WORKER_LOG_LEVEL",
-    help="Least severe lines to log.",
+    help="Minimum severity of the logged lines.",
 )
 @click.option(
     "--log-format",

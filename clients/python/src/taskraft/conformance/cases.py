@@ -1,4 +1,4 @@
-"""Define the cases of the conformance suite: what each case asks, and how it judges."""
+"""Define the cases of the conformance suite: the commands and the checks of each case."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def lost_nodes(stage: Stage) -> None:
 
 
 def waiting_take(stage: Stage) -> None:
-    """Waits in a take until a task is there, and returns no task after the wait."""
+    """Waits in a take until a task is READY, and returns no task after the wait."""
     expect("tasks of an empty tube", stage.take(wait_ms=0), [])
     stage.program.send("take", tube=stage.tube.name, tasks_max=1, wait_ms="20000")
     stage.until("the take waits", lambda: stage.tube.stats().waiting > 0)
@@ -274,7 +274,7 @@ def new_leader(stage: Stage) -> None:
 
 
 def _acknowledge_at_last(stage: Stage, task: Mapping[str, Any]) -> None:
-    """Let the program acknowledge a task on the stream, which may just be opened again."""
+    """Let the program acknowledge a task on the stream, and wait until the task is removed."""
     answer = stage.program.succeed("stream_ack", tokens=[task["token"]])
     expect("refused acknowledgements", answer.get("errors", []), [])
     stage.until("the acknowledged task is gone", lambda: stage.count("taken") == 0)

@@ -150,7 +150,7 @@ class ClientProgram:
 
 
 def encoded(payload: bytes) -> str:
-    """Return bytes as they stand in commands and answers."""
+    """Return bytes as Base64 text, the form that commands and answers contain."""
     return base64.b64encode(payload).decode()
 
 

@@ -23,8 +23,8 @@ class Verdict:
 
     Args:
         name: name of the case.
-        rule: what the client must do.
-        violation: how the program broke the rule; empty: it kept the rule.
+        rule: rule that the client must keep.
+        violation: description of the violation; empty: the program kept the rule.
     """
 
     name: str
@@ -58,7 +58,7 @@ def _violation(
     addresses: Sequence[str],
     client: Client,
 ) -> str:
-    """Run one case; return how the program broke the rule, or an empty text."""
+    """Run one case; return a description of the violation, or an empty text."""
     tube = client.tube(client.create_tube(f"conformance-{uuid.uuid4()}").name)
     with ExitStack() as stack:
         stack.callback(client.drop_tube, tube.name, force=True)

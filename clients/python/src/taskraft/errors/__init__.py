@@ -1,5 +1,7 @@
 """The exceptions of this package, as one tree.
 
+::
+
     TaskraftError
     ├── RetryableError       a later retry can succeed; the client has already retried or waited
     │   ├── NoLeader, NotLeader, Draining, NodeBehind, MembersChanging, Unavailable,
@@ -48,6 +50,7 @@ from taskraft.errors._conflicts import (
     WrongState,
 )
 from taskraft.errors._not_found import (
+    BulkSweepNotFound,
     DependencyNotFound,
     GroupNotFound,
     MemberNotFound,
@@ -94,6 +97,7 @@ from taskraft.errors._taskraft_error import (
 
 __all__ = [
     "AccessError",
+    "BulkSweepNotFound",
     "ClientClosed",
     "ClientForked",
     "ClientSilent",

@@ -53,6 +53,12 @@ class DependencyNotFound(NotFoundError):
     reason = "DEPENDENCY_NOT_FOUND"
 
 
+class BulkSweepNotFound(NotFoundError):
+    """No bulk sweep has this number, or the caller may not read its tube."""
+
+    reason = "BULK_SWEEP_NOT_FOUND"
+
+
 class SnapshotNotFound(NotFoundError):
     """The node does not keep this snapshot of the cluster any longer."""
 

@@ -41,8 +41,8 @@ def lifespan(
         app: the app whose tasks the endpoints put.
         worker: options of a worker in the process of the server; `{}` for the defaults. The worker
             drains when the server stops. Default: no worker.
-        start_timeout: how long the start tries to reach the cluster. If it does not succeed, the
-            server does not start.
+        start_timeout: maximum time for which the start tries to reach the cluster. If it does not
+            succeed, the server does not start.
     """
 
     @asynccontextmanager

@@ -22,7 +22,7 @@ class KitTime(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop."""
+        """Event loop whose clock this is."""
         ...
 
     def time(self) -> float:
@@ -66,7 +66,7 @@ class Backend(Protocol):
 
     @property
     def time(self) -> KitTime:
-        """The clock."""
+        """Clock of the cluster."""
         ...
 
     async def open(self) -> None:
@@ -82,7 +82,7 @@ class Backend(Protocol):
         ...
 
     async def run_until(self, until: float, worker: WorkerRun | None) -> None:
-        """Run everything else until it is idle and the clock has reached `until`."""
+        """Run all other coroutines until they are idle and the clock has reached `until`."""
         ...
 
     async def next_due(self, end: float) -> float | None:

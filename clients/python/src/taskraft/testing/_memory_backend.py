@@ -36,7 +36,7 @@ class MemoryBackend:
         self._undo = ExitStack()
 
     async def open(self) -> None:
-        """See `Backend`."""
+        """Start the cluster, and let new clients connect to it."""
         time = self.time = VirtualTime(asyncio.get_running_loop())
         time.wait_seconds_max = self._wait_seconds_max
         time.install()
@@ -63,7 +63,7 @@ class MemoryBackend:
         self.node.handlers[method] = recorded
 
     async def close(self) -> None:
-        """See `Backend`; raise the error that broke the node."""
+        """End the cluster; raise the error that broke the node, if there is one."""
         for network in self._networks:
             network.kill()
         self.node.depose()
@@ -75,14 +75,14 @@ class MemoryBackend:
             raise self.node.broken_by
 
     def connect(self, name: str) -> tuple[MemoryNetwork, AsyncClient]:
-        """See `Backend`."""
+        """Return a client with connections of its own."""
         network = MemoryNetwork(self.time, self.node.channel)
         self._networks.append(network)
         with _network.using(network):
             return network, AsyncClient(TARGET, name=name)
 
     async def run_until(self, until: float, worker: WorkerRun | None) -> None:
-        """See `Backend`."""
+        """Run all other coroutines until they are idle and the clock has reached `until`."""
         del worker
         await self.time.run_until(until)
 
@@ -92,11 +92,11 @@ class MemoryBackend:
         return None if due is None or due > end else due
 
     async def keep_house(self) -> None:
-        """See `Backend`."""
+        """Do the periodic work of a leader."""
         await self.node.keep_house()
 
     async def change_leader(self, pause: float) -> None:
-        """See `Backend`."""
+        """Lose the leader, and elect the next one after a pause in seconds."""
         self.node.depose()
         if pause:
             await self.time.run_until(self.time.time() + pause)
@@ -105,7 +105,7 @@ class MemoryBackend:
 
     @contextmanager
     def threads_ignored(self) -> Iterator[None]:
-        """See `Backend`."""
+        """Let the clock move in this block although threads and processes work."""
         self.time.waits_for_threads = False
         try:
             yield
@@ -113,16 +113,16 @@ class MemoryBackend:
             self.time.waits_for_threads = True
 
     def cut(self) -> None:
-        """See `Backend`."""
+        """Break all connections, and refuse new ones."""
         for network in self._networks:
             network.cut()
 
     def restore(self) -> None:
-        """See `Backend`."""
+        """Let clients connect again."""
         for network in self._networks:
             network.restore()
 
     def lose_answers(self, *, is_lossy: bool) -> None:
-        """See `Backend`."""
+        """Execute calls and lose their answers, or stop doing so."""
         for network in self._networks:
             network.lose_answers(is_lossy=is_lossy)

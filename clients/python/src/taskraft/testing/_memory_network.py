@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from taskraft.testing._backend import KitTime
     from taskraft.testing._virtual_time import VirtualTime
     from taskraft_service.memory_node.direct_calls import DirectChannel
+
+DRIVER_CHECK_SECONDS: Final = 0.01
+"""Interval in which a waiting thread checks whether another thread still runs the loop."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -103,7 +107,7 @@ class MemoryNetwork(Network):
             channel.restore()
 
     def lose_answers(self, *, is_lossy: bool) -> None:
-        """Execute calls and lose their answers, or stop doing so."""
+        """Execute calls but lose their answers if ``is_lossy``; otherwise answer again."""
         self._loses_answers = is_lossy
         for channel in self._channels:
             channel.loses_answers = is_lossy
@@ -182,8 +186,8 @@ class MemoryHeartbeats:
 class KitLoop:
     """Runs the coroutines of blocking clients on the loop of the kit; satisfies `ClientLoop`.
 
-    The loop runs in the thread that calls. While it runs already, a call from a handler in a thread
-    of an executor waits for it.
+    The loop runs in the thread that calls. While the loop runs in another thread, the call waits
+    for that thread.
     """
 
     _driving: Final = threading.RLock()
@@ -221,14 +225,38 @@ class KitLoop:
             raise ClientClosed("the client is closed")
         if self._loop.is_running():
             counted = self._time.waited_for(coroutine)
-            return asyncio.run_coroutine_threadsafe(counted, self._loop).result()
+            return self._result_of(asyncio.run_coroutine_threadsafe(counted, self._loop))
         with self._driving:
             return drive(self._time, coroutine)
+
+    def _result_of(self, future: Future[Result]) -> Result:
+        """Return the result of a coroutine that another thread runs on the loop.
+
+        The other thread may stop the loop at the end of its own call. This thread then runs the
+        loop. A loop whose coroutine is the test does not stop before the end of the test.
+
+        Raises:
+            ClientClosed: the kit was closed during the call.
+        """
+        while not wait((future,), DRIVER_CHECK_SECONDS).done:
+            if not self.is_used:
+                raise ClientClosed("the client is closed")
+            if not self._loop.is_running() and self._driving.acquire(blocking=False):
+                try:
+                    return drive(self._time, _result(future))
+                finally:
+                    self._driving.release()
+        return future.result()
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """Refuse further calls of this client; the kit closes the loop itself."""
         del timeout_seconds
         self._is_closed = True
+
+
+async def _result(future: Future[Result]) -> Result:
+    """Return the result of another coroutine of the loop."""
+    return await asyncio.wrap_future(future)
 
 
 def drive(time: KitTime, coroutine: Coroutine[object, object, Result]) -> Result:

@@ -35,7 +35,9 @@ ADVANCE_SECONDS_MAX: Final = 5.0
 QUIET_SECONDS: Final = 0.2
 """Time without a change after which the cluster counts as idle, in seconds."""
 BUSY_SECONDS: Final = 1.0
-"""The same while a handler runs or a task is READY, because the next change may take longer."""
+"""Time without a change after which the cluster counts as idle while a handler runs or a task is
+READY, in seconds. The time is longer than `QUIET_SECONDS`, because the next change may take longer.
+"""
 POLL_SECONDS: Final = 0.02
 """Time between two looks at the cluster, in seconds."""
 
@@ -56,7 +58,7 @@ class RealTime:
     def waited_for(
         self, coroutine: Coroutine[object, object, Result]
     ) -> Coroutine[object, object, Result]:
-        """Return the coroutine."""
+        """Return the coroutine unchanged."""
         return coroutine
 
 
@@ -177,7 +179,7 @@ class RealBackend:
         await cancel_all(self._others, POLL_SECONDS)
 
     def connect(self, name: str) -> tuple[RealNetwork, AsyncClient]:
-        """See `Backend`."""
+        """Return a client with connections of its own."""
         network = RealNetwork(self.time, self._cluster.target, self.sent)
         self._networks.append(network)
         with _network.using(network):
@@ -197,7 +199,7 @@ class RealBackend:
         await self._idle(worker)
 
     async def _idle(self, worker: WorkerRun | None) -> None:
-        """Wait until nothing has changed for some time."""
+        """Wait until the counts of the tubes and the worker are stable for `QUIET_SECONDS`."""
         before, since = "", self.time.time()
         while True:
             statistics = await self._client.stats()
@@ -213,7 +215,7 @@ class RealBackend:
             await asyncio.sleep(POLL_SECONDS)
 
     async def next_due(self, end: float) -> float | None:
-        """Return the time of the next look."""
+        """Return the time of the next poll of the cluster; None after `end`."""
         now = self.time.time()
         return None if now >= end else min(now + POLL_SECONDS, end)
 

@@ -27,7 +27,9 @@ Args = TypeVarTuple("Args")
 REAL_SECONDS_MAX: Final = 30.0
 """Maximum real time of one call of the kit, in seconds."""
 ROUNDING_SECONDS: Final = 1e-4
-"""Sums of the same durations may differ by less than this time."""
+"""Tolerance for the comparison of times, in seconds: sums of the same durations may differ by less
+than this time.
+"""
 IO_SECONDS: Final = 0.05
 """Real time for which an idle loop waits for sockets of the code under test, and for threads that
 the clock ignores, in seconds."""
@@ -39,7 +41,7 @@ _thread: Final = threading.local()
 class VirtualTime:
     """Replaces the clock of an event loop of asyncio, from `install` to `uninstall`.
 
-    The clock goes on from the time of the loop. Clock, selector and `run_in_executor` of the loop
+    The clock continues from the time of the loop. Clock, selector and `run_in_executor` of the loop
     object are replaced, so the kit works with the loop that the test runs on. Calls in the threads
     of workers are counted too.
     """
@@ -94,7 +96,7 @@ class VirtualTime:
         return self._now
 
     def limit_real_time(self) -> None:
-        """Give the call that starts now `REAL_SECONDS_MAX`."""
+        """Limit the starting call of the kit to `REAL_SECONDS_MAX` of real time."""
         self._real_until = time.monotonic() + REAL_SECONDS_MAX
         self._waited = 0.0
 
@@ -167,7 +169,7 @@ class VirtualTime:
         return max(min(dues), first) if dues else math.inf
 
     def _check_wait(self, due: float) -> None:
-        """Fail if waiting calls have skipped too much time."""
+        """Raise ClockStuck if no timer is set, or too much virtual time was skipped."""
         if due == math.inf:
             raise ClockStuck(
                 "a call waits for something that does not happen: no timer is set and no thread "

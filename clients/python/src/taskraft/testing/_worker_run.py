@@ -42,7 +42,7 @@ class WorkerRun(Middleware):
         self.failures: Final[list[Exception]] = []
         """Exceptions of handlers since the last `fetch_failures`."""
         self.crash_at: CrashPoint | None = None
-        """Where the process dies in the next attempt."""
+        """Point of the next attempt at which the process dies; None: the process does not die."""
         self._injected: defaultdict[str, deque[Exception]] = defaultdict(deque)
         self._backend = backend
         self._observer = observer
@@ -87,7 +87,7 @@ class WorkerRun(Middleware):
             return
         if worker.done():
             self._worker = None
-            worker.result()  # raises why the worker has failed
+            worker.result()  # raises the error of a failed worker
         elif not self.running:
             self._worker = None
             self.app.stop()
@@ -116,7 +116,7 @@ class WorkerRun(Middleware):
         return found
 
     async def run(self, ctx: Context, call_next: Callable[[], Awaitable[object]]) -> object:
-        """See `Middleware`."""
+        """Run a handler, sync or async; runs on the event loop of the worker."""
         worker = self._worker
         self.attempts += 1
         self.running += 1

@@ -35,7 +35,7 @@ _UNFINISHED: Final = frozenset({"READY", "DELAYED", "TAKEN", "HELD"})
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What happened while the kit ran."""
+    """Attempts and expected failures of handlers while the kit ran."""
 
     attempts: int
     """Number of attempts that handlers of the app began."""
@@ -248,7 +248,7 @@ class AsyncKit:
     # ------------------------------------------------------------------------------ what is there
 
     async def tasks(self, tube: str) -> list[Task]:
-        """Return all tasks of a tube, in their states; finished tasks are there only if kept."""
+        """Return all tasks of a tube in their states; finished tasks only if they were kept."""
         return [task async for task in self.client.tube(tube).list()]
 
     async def states(self, tube: str) -> dict[str, int]:

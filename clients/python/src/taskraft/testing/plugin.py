@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Describe the marker."""
+    """Register the marker ``taskraft`` with its description."""
     config.addinivalue_line(
         "markers",
         "taskraft(app=None, start=None, auto_create_tubes=False): the app, the time of day at the "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 PORT_MIN, PORT_MAX, PORT_STEP = 20_000, 32_000, 100
-"""Ports that are tried, and the step to the next one, in case it is in use."""
+"""Ports that are tried, and the step from a port in use to the next port."""
 PORTS: Final = (PORT_MAX - PORT_MIN) // PORT_STEP
 OFFSETS: Final = (0, 1, 79)
 """Ports of a node, relative to its client port: clients, other nodes, HTTP."""

@@ -235,7 +235,7 @@ class App(Declarations):
         try:
             await asyncio.wait([run, started], return_when=asyncio.FIRST_COMPLETED)
             if run.done():
-                run.result()  # raises why the worker could not start
+                run.result()  # raises the error of a failed start
             run.add_done_callback(self._log_failure)
             yield
         finally:

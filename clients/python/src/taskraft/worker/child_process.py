@@ -43,7 +43,7 @@ Reference: TypeAlias = tuple[str, str]
 ORPHAN_SECONDS_MAX: Final = 5.0
 """Maximum time for which a handler may clean up after its worker has died."""
 INTERRUPT: Final = signal.SIGTERM
-"""Delivered to the main thread of the process to interrupt a handler."""
+"""Signal to the main thread of the process that interrupts a handler."""
 
 
 class Call(NamedTuple):
@@ -70,7 +70,7 @@ class Interrupt(NamedTuple):
     """Worker to process: end the handler and the process."""
 
     grace_seconds: float
-    """Time after which the process ends although the handler goes on."""
+    """Time after which the process ends although the handler still runs."""
 
 
 class Ready(NamedTuple):
@@ -121,7 +121,7 @@ class ChildContext(Context):
 
     @property
     def client(self) -> AsyncClient:
-        """Refuse: the connection belongs to the process of the worker."""
+        """Raise RuntimeError, because only the process of the worker has a connection."""
         raise RuntimeError(
             "a handler in a process has no client of the worker; put tasks with task.put(), or "
             "with ctx.put_on_success()"
@@ -134,7 +134,7 @@ class ChildContext(Context):
 
     @property
     def is_lost(self) -> bool:
-        """False: the worker ends the process when the lease ends."""
+        """Always False, because the worker ends this process when the lease ends."""
         return False
 
     def noticed(self, flag: str) -> None:
@@ -293,7 +293,7 @@ class _ForwardedLog(QueueHandler):
         self._child = child
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Send a record."""
+        """Send a log record to the worker."""
         self._child.send(record)
 
 

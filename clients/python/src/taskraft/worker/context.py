@@ -49,7 +49,7 @@ class Context(ABC):
         self.deadline: Final = deadline
         """End of the time limit by `time.monotonic`; None: no limit."""
         self.interruption: TaskInterrupted | None = None
-        """Why the handler must end; None while the handler may go on."""
+        """Exception with which the handler must end; None while the handler may go on."""
         self.is_stopping = False
         """True after the worker was asked to stop. The handler may finish within the grace."""
         self.log: Final = _TaskLog(log, task)
@@ -164,7 +164,7 @@ class Context(ABC):
         return found.value  # type: ignore[return-value]  # decoded as this type
 
     def results(self, kind: type[T]) -> list[Result[T]]:
-        """Return how the tasks that this one waited for have ended, in their order.
+        """Return the outcomes of the tasks on which this task depends, in order.
 
         Args:
             kind: type of the results, which is checked.
@@ -261,11 +261,11 @@ class BatchContext(WorkerContext):
         return all(task.is_lost for task in self._tasks)
 
     def progress(self, share: float, note: str = "") -> None:
-        """Refuse: a batch has no progress."""
+        """Raise RuntimeError, because a batch handler cannot report progress."""
         raise RuntimeError("a batch handler cannot report progress: its tasks end together")
 
     def put_on_success(self, *plans: PlannedTask) -> None:
-        """Refuse: the tasks of a batch are not acknowledged in one command."""
+        """Raise RuntimeError, because a batch handler cannot put on success."""
         raise RuntimeError("a batch handler cannot put on success; use `app.aput_many` instead")
 
 
@@ -284,7 +284,7 @@ class _TaskLog(logging.LoggerAdapter[logging.Logger]):
     def process(
         self, msg: object, kwargs: MutableMapping[str, Any]
     ) -> tuple[object, MutableMapping[str, Any]]:
-        """Prefix a line with the task, and add its fields."""
+        """Prefix a log message with the task, and add the fields of the task."""
         kwargs["extra"] = {**log_fields(self._task), **kwargs.get("extra", {})}
         return f"{self._task}: {msg}", kwargs
 

@@ -45,7 +45,7 @@ Lifespan: TypeAlias = "Callable[[App], AsyncIterator[None]]"
 
 
 class Declarations:
-    """What a program declares for its workers; the base of `App`."""
+    """The tasks, tubes, consumers and lifespans that a program declares; the base of `App`."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Declarations:
 
         Args:
             size: maximum number of items of one call.
-            linger: how long to wait for more items after the first one.
+            linger: maximum wait for more items after the first one.
             **options: see `TaskOptions`; `payload` and the pool "process" cannot be used.
 
         Raises:
@@ -159,7 +159,7 @@ class Declarations:
         return task
 
     def tube(self, name: str, kind: Kind = "fifottl", **settings: Unpack[TubeSettings]) -> None:
-        """Declare a tube; a worker creates it at its start if it is not there."""
+        """Declare a tube; a worker creates the tube at its start if it does not exist."""
         self.tubes[name] = (kind, settings)
 
     def lifespan(self, f: Lifespan) -> Lifespan:

@@ -54,7 +54,7 @@ class Providers:
     """Opens dependencies; those of the scope "app" live as long as the worker."""
 
     def __init__(self, overrides: Mapping[Provider, Provider]) -> None:
-        """Store replacements of providers, which tests set."""
+        """Store the providers with which a test replaces other providers."""
         self._overrides = overrides
         self._shared: dict[Provider, asyncio.Future[Any]] = {}
         self._stack = AsyncExitStack()
@@ -67,7 +67,7 @@ class Providers:
     async def resolve(
         self, wanted: Mapping[str, Dependency], context: Context, stack: AsyncExitStack
     ) -> dict[str, Any]:
-        """Return the values of dependencies by parameter; `stack` closes those of one task."""
+        """Return the values of dependencies by parameter; `stack` closes them after the task."""
         found: dict[Provider, Any] = {}
         return {
             name: await self._value(dependency, context, stack, found)

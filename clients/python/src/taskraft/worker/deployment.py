@@ -26,9 +26,9 @@ class Change(NamedTuple):
     """One change that `App.apply` has made."""
 
     action: str
-    """created, changed or deleted."""
+    """Either "created", "changed" or "deleted"."""
     kind: str
-    """tube or schedule."""
+    """Either "tube" or "schedule"."""
     name: str
 
     def __str__(self) -> str:

@@ -47,7 +47,7 @@ class Snooze(WorkerError):
     """Raised by a handler: hand the task back for `delay`; the attempt does not count."""
 
     def __init__(self, delay: Duration) -> None:
-        """Store the delay."""
+        """Store the delay after which the task is READY again."""
         super().__init__("the handler postponed the task")
         self.delay = delay
 
@@ -113,7 +113,7 @@ class WorkerStopping(TaskInterrupted):
 class WorkerLost(WorkerError):
     """The process of the handler has died, for example of a lack of memory.
 
-    The attempt counts as failed. Tasks of other processes go on.
+    The attempt counts as failed. Tasks of other processes continue.
     """
 
 

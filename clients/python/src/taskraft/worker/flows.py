@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class StepKey(NamedTuple):
-    """A step of a flow, by which later steps find it."""
+    """Tube and unique key of a step, with which later steps refer to the step."""
 
     tube: str
     key: Sequence[str]
@@ -44,7 +44,7 @@ class Flow(Generic[R]):
 
         Args:
             steps: calls with the positions of the earlier steps that they wait for.
-            retain_ms: how long the results of steps are kept that others wait for.
+            retain_ms: time for which a result is kept if other steps wait for it, in ms.
             runs_always: whether steps run although a step before them has failed.
         """
         self._steps = steps
@@ -53,7 +53,7 @@ class Flow(Generic[R]):
         self._last: Plan[R] = steps[-1][0]
 
     def put(self) -> Handle[R]:
-        """Put all steps, and return the handle of the last one.
+        """Put all steps, and return the handle of the last step.
 
         Raises:
             RuntimeError: an event loop runs in this thread; use `aput`.
@@ -103,7 +103,7 @@ def chain(*plans: Plan[Any], retain: Duration = RETAIN_DEFAULT) -> Flow[Any]:
 
     Args:
         *plans: calls of any tasks, made by `TaskFunction.plan`; at least one.
-        retain: how long the results of steps are kept.
+        retain: time for which the results of steps are kept.
 
     Raises:
         ValueError: there is no call.
@@ -135,7 +135,7 @@ class FanOut:
             plan: call after the group.
             on_failure: "cancel": the last call ends as DEPENDENCY_FAILED if a call of the group has
                 failed; "run": it runs anyway.
-            retain: how long the results of the group are kept.
+            retain: time for which the results of the group are kept.
         """
         members: list[tuple[Plan[Any], list[int]]] = [(one, []) for one in self._plans]
         steps = [*members, (plan, list(range(len(members))))]

@@ -36,7 +36,7 @@ _NOT_PROCESSED: Final[Mapping[str, type[TaskNotProcessed]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[R_co]):
-    """How a task ended."""
+    """The outcome of a task, with its result or its last failure."""
 
     outcome: str
     """PROCESSED, FAILED, BURIED_OUT, EXPIRED, DELETED, DEPENDENCY_FAILED, or TIMEOUT: not ended."""
@@ -45,14 +45,14 @@ class Result(Generic[R_co]):
     failure: str
     """Type and text of the last failure; empty if there was none."""
     attempt: int
-    """Number of takes."""
+    """Number of takes of the task."""
 
 
 class Progress(NamedTuple):
     """Progress of a running handler, as `Context.progress` has reported it."""
 
     share: float
-    """From 0 to 1."""
+    """Part of the work that is done, from 0 to 1."""
     note: str
 
 
@@ -97,7 +97,7 @@ class Handle(Generic[R_co]):
         return await self._result(self._clients.here(), timeout)
 
     def outcome(self, timeout: Duration | None = None) -> Result[R_co]:
-        """Wait for the task and return how it ended, also if it failed.
+        """Wait for the task and return its outcome, also if the task failed.
 
         Raises:
             ResultNotKept: as for `result`.

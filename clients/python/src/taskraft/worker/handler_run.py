@@ -26,7 +26,7 @@ class Observer(Protocol):
     """Counts and times attempts."""
 
     def started(self, task: Task, waited_seconds: float) -> None:
-        """Note the start of an attempt, and how long its task was READY."""
+        """Note the start of an attempt, and the time for which its task was READY."""
         ...
 
     def ended(self, kind: str, outcome: str, seconds: float) -> None:
@@ -122,5 +122,5 @@ class HandlerRun(ABC):
 
 
 def ready_seconds(task: Task) -> float:
-    """Return for how long a taken task was READY or DELAYED since its put."""
+    """Return the seconds for which a taken task was READY or DELAYED since its put."""
     return (task.message.since_ms - task.message.created_ms) / 1_000

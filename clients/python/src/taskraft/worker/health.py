@@ -58,7 +58,7 @@ class WorkerHealth:
         self.state = WorkerState.STARTING
         """State of the worker."""
         self.delay_seconds = 0.0
-        """How long the event loop needed for its last turn."""
+        """Duration of the last turn of the event loop, in seconds."""
 
     @property
     def is_live(self) -> bool:
@@ -118,10 +118,13 @@ class LoopWatch:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._turned.set()
+        self._thread.join()
 
     def _watch(self) -> None:
         while not self._ended.wait(WATCH_SECONDS):
             self._turned.clear()
+            if self._ended.is_set():  # `__exit__` may have set both events before the clear
+                return
             try:
                 self._loop.call_soon_threadsafe(self._turn, time.monotonic())
             except RuntimeError:  # the loop was closed

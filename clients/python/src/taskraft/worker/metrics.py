@@ -23,10 +23,16 @@ class WorkerMetrics(Collector):
     """The metrics of one worker."""
 
     def __init__(
-        self, health: WorkerHealth, slots: dict[str, PoolSlots], reconnects: Callable[[], int]
+        self,
+        health: WorkerHealth,
+        slots: dict[str, PoolSlots],
+        *,
+        reconnects: Callable[[], int],
+        failovers: Callable[[], int],
     ) -> None:
         self._health = health
         self._reconnects = reconnects
+        self._failovers = failovers
         self._slots = slots
         self._registry = CollectorRegistry()
         self._outcomes = Counter(
@@ -78,15 +84,19 @@ class WorkerMetrics(Collector):
         for each in WorkerState:
             state.add_metric([each.value], float(each is self._health.state))
         delay = GaugeMetricFamily(
-            "taskraft_worker_loop_delay_seconds", "How long the event loop needed for a turn."
+            "taskraft_worker_loop_delay_seconds", "Duration of one turn of the event loop."
         )
         delay.add_metric([], self._health.delay_seconds)
         reconnects = CounterMetricFamily(
             "taskraft_worker_reconnects", "Streams to the cluster that were opened again."
         )
         reconnects.add_metric([], self._reconnects())
-        return [slots, used, stuck, state, delay, reconnects]
+        failovers = CounterMetricFamily(
+            "taskraft_worker_failovers", "Changes of the leader that the worker has noticed."
+        )
+        failovers.add_metric([], self._failovers())
+        return [slots, used, stuck, state, delay, reconnects, failovers]
 
     def page(self) -> Page:
-        """Return the page /metrics."""
+        """Return the content of the page /metrics."""
         return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
-from taskraft._arguments import check_known, choice
+from taskraft._arguments import check_known, choice, whole_number
 from taskraft._durations import Duration, milliseconds
 from taskraft._put_options import Headers, OnConflict
 from taskraft._retry import Position, Retry
@@ -25,17 +25,18 @@ PayloadForm: TypeAlias = Literal["arguments", "single"]
 TIME_LIMIT_DEFAULT: Final = "10m"
 KEEP_RESULT_DEFAULT: Final = "1h"
 GRACE_DEFAULT: Final = "25s"
-"""Kubernetes kills a container 30 s after SIGTERM."""
+"""Default time for handlers to finish; Kubernetes kills a container 30 s after SIGTERM."""
 CANCEL_GRACE_DEFAULT: Final = "5s"
 START_TIMEOUT_DEFAULT: Final = "60s"
-"""Longer than a rolling restart of three nodes."""
+"""Default time to reach the cluster at the start; longer than a rolling restart of three nodes."""
 ASYNC_SLOTS_DEFAULT: Final = 100
 THREADS_DEFAULT: Final = 8
 BATCH_SIZE_DEFAULT: Final = 100
-"""The cost per task hardly falls beyond 100 tasks."""
+"""Default maximum number of tasks of a batch; the cost per task hardly falls beyond 100 tasks."""
 BATCH_SIZE_MAX: Final = 10_000
 LINGER_DEFAULT: Final = "50ms"
 CONSUMER_CONCURRENCY_DEFAULT: Final = 32
+CONCURRENCY_MAX: Final = 100_000
 
 
 class TaskOptions(TypedDict, total=False):
@@ -70,14 +71,21 @@ class TaskOptions(TypedDict, total=False):
     catch_up: CatchUp
     """Options of the schedule, see `ScheduleOptions`; only with `cron`."""
     pool: Pool
-    """Where handlers run; default: "async" for coroutine functions, else "thread"; "process" for
-    functions that need a processor of their own, or a hard time limit."""
+    """Place in which handlers run; default: "async" for coroutine functions, else "thread";
+    "process" for functions that need a processor of their own, or a hard time limit.
+    """
+    concurrency: int
+    """Maximum number of attempts of this task at once in one worker; default: the slots of the
+    pool. Not for batch handlers. A task with this option does not use the `urgent_slots`."""
     time_limit: Duration | None
     """Maximum time of one attempt; default 10 minutes; None: no limit."""
     keep_result: Duration
-    """How long a result is kept; default: one hour, 0 for handlers that return None."""
+    """Time for which a result is kept; default: one hour, 0 for handlers that return None."""
     payload: PayloadForm
-    """"arguments": an object with one member per parameter (default); "single": the one value."""
+    """Form of the payload. "arguments" (default): an object with one member per parameter.
+
+    "single": the value of the only parameter.
+    """
     codec: Codec
     """Encodes arguments and result; default: the codec of the app, or that of the types."""
     also_reads: Sequence[Codec]
@@ -85,12 +93,12 @@ class TaskOptions(TypedDict, total=False):
 
 
 class BatchOptions(NamedTuple):
-    """How tasks are collected for one call of a batch handler."""
+    """Size of a batch, and the wait for more tasks, for one call of a batch handler."""
 
     size: int
     """Maximum number of tasks."""
     linger_seconds: float
-    """How long to wait for more tasks after the first one, in seconds."""
+    """Maximum wait for more tasks after the first one, in seconds."""
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -133,6 +141,15 @@ class WorkerOptions(TypedDict, total=False):
     """Only tasks of these tubes; default: all."""
     only: Texts
     """Only tasks with these names; default: all."""
+    weights: Mapping[str, int]
+    """Shares of tubes while several have READY tasks, from 1 to 1 000 000, by name of the tube. A
+    tube without a weight has weight 1. Default: no weights; the most urgent task of all tubes runs
+    first. Without effect on batch handlers and consumers, which have one tube each."""
+    urgent_slots: int
+    """Number of slots of each pool that run only tasks at least as urgent as `urgent_bound`, so
+    that urgent tasks do not wait for long ones; default 0."""
+    urgent_bound: int
+    """Priority for `urgent_slots`."""
     async_slots: int
     """Maximum number of coroutines at once; default 100."""
     threads: int
@@ -153,7 +170,7 @@ class WorkerOptions(TypedDict, total=False):
     """Time that an interrupted handler has to clean up; default 5 s. Afterwards, a process is
     killed."""
     start_timeout: Duration
-    """How long the worker tries to reach the cluster at its start; default 60 s."""
+    """Maximum time for which the worker tries to reach the cluster at its start; default 60 s."""
     health: str
     """Address such as "127.0.0.1:7490" at which /livez and /readyz answer probes."""
     metrics: str
@@ -166,7 +183,9 @@ class WorkerOptions(TypedDict, total=False):
 SCHEDULE_OPTIONS: Final = ("time_zone", "jitter", "overlap", "catch_up")
 """Options of a task that belong to its schedule."""
 KEY_STATES_DEFAULT: Final = ("HELD", "READY", "DELAYED", "TAKEN")
-"""A BURIED task does not block its key, because a BURIED task may never be kicked."""
+"""States in which a task blocks its key, by default. A BURIED task does not block its key, because
+a BURIED task may never be kicked.
+"""
 CRON_FIELDS: Final = 5
 
 PUT_OPTIONS: Final = (
@@ -189,13 +208,7 @@ def check_task_options(name: str, options: Mapping[str, Any], *, is_batch: bool 
     """
     try:
         check_known(options, TaskOptions, "a task has no option")
-        if "pool" in options:
-            choice("pool", options["pool"], {"async": 0, "thread": 1, "process": 2})
-        if "payload" in options:
-            choice("payload", options["payload"], {"arguments": 0, "single": 1})
-        for option in ("time_limit", "keep_result", "ttl", "key_window"):
-            if options.get(option) is not None:
-                milliseconds(options[option], option)
+        _check_values(options)
     except (TypeError, ValueError) as error:
         raise InvalidTask(f"{name}: {error}") from error
     if is_batch and (options.get("pool") == "process" or "payload" in options):
@@ -203,6 +216,8 @@ def check_task_options(name: str, options: Mapping[str, Any], *, is_batch: bool 
             f"{name}: a batch handler has no option payload, because the payload is one item of "
             f"its list, and it runs in the pool 'async' or 'thread'"
         )
+    if is_batch and "concurrency" in options:
+        raise InvalidTask(f"{name}: a batch handler has no option concurrency")
     _check_schedule(name, options)
     fatal = options.get("fatal", ())
     if not isinstance(fatal, tuple) or not all(
@@ -212,6 +227,19 @@ def check_task_options(name: str, options: Mapping[str, Any], *, is_batch: bool 
     version = options.get("version", 1)
     if not isinstance(version, int) or version < 1:
         raise InvalidTask(f"{name}: version must be an integer from 1, not {version!r}")
+
+
+def _check_values(options: Mapping[str, Any]) -> None:
+    """Raise TypeError or ValueError if an option of a task has an invalid value."""
+    if "pool" in options:
+        choice("pool", options["pool"], {"async": 0, "thread": 1, "process": 2})
+    if "payload" in options:
+        choice("payload", options["payload"], {"arguments": 0, "single": 1})
+    if "concurrency" in options:
+        whole_number("concurrency", options["concurrency"], 1, CONCURRENCY_MAX)
+    for option in ("time_limit", "keep_result", "ttl", "key_window"):
+        if options.get(option) is not None:
+            milliseconds(options[option], option)
 
 
 def _check_schedule(name: str, options: Mapping[str, Any]) -> None:

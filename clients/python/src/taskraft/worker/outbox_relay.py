@@ -41,7 +41,7 @@ class OutboxRelay:
     """
 
     def __init__(self, outbox: Outbox, app: App, transaction: Transaction) -> None:
-        """Store the table, the app whose cluster is used, and how to begin a transaction."""
+        """Store the table, the app with the client, and the function that begins a transaction."""
         self._outbox = outbox
         self._app = app
         self._transaction = transaction
@@ -64,13 +64,15 @@ class OutboxRelay:
             try:
                 moved = self.run_once()
             except _OUTAGE as error:
-                log.warning("the cluster does not take the outbox, trying again: %s", error)
+                log.warning(
+                    "the cluster does not accept the rows of the outbox; trying again: %s", error
+                )
                 moved = 0
             if not moved:
                 ended.wait(pause)
 
     def run_once(self) -> int:
-        """Put the rows that are there now, and return their number.
+        """Put the rows that the table has now, and return the number of these rows.
 
         Raises:
             TaskraftError: the cluster cannot be reached, or refuses the credentials. The rows stay.
@@ -87,7 +89,7 @@ class OutboxRelay:
                 return moved
 
     def _put(self, message: OutboxMessage) -> tuple[int, bool]:
-        """Put one message; return the number of finished rows, and whether rows must wait."""
+        """Put one message; return the number of finished rows, and True if rows are postponed."""
         clients = self._app.clients
         outcomes = clients.run(_outcomes(clients.blocking_inner(), message))
         refused: dict[int, str] = {}

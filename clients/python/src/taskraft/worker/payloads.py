@@ -90,7 +90,7 @@ class Payloads:
         return self._reader(content_type).decode(data, self._signature.returns)
 
     def _reader(self, content_type: str) -> Codec:
-        """Return the codec of a media type; without a media type, the one that encodes."""
+        """Return the codec of a media type; without a media type, return the codec that encodes."""
         found = self._readers.get(content_type) if content_type else self.codec
         if found is None:
             raise DecodeError(

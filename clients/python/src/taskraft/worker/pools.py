@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from taskraft import AsyncClient, AsyncSubscription
+from taskraft import AsyncClient, AsyncSubscription, SubscribeOptions
 from taskraft._async_work import AsyncHandler
 from taskraft._handler_slots import HandlerSlot, HandlerSlots, wait_hook_set
 from taskraft.worker.attempt import Attempt
@@ -26,22 +26,32 @@ TYPES_PER_SUBSCRIPTION: Final = 64
 
 
 class PoolSlots:
-    """The slots of one kind of handlers, and the threads that outlive their attempts."""
+    """The slots of one kind of handlers, and the threads that outlive their attempts.
 
-    def __init__(self, slots: int) -> None:
+    Args:
+        slots: maximum number of handlers at once.
+        urgent: number of these slots that only urgent tasks use.
+    """
+
+    def __init__(self, slots: int, urgent: int = 0) -> None:
         self.slots: Final = slots
         """Maximum number of handlers at once."""
-        self._free = HandlerSlots(slots)
+        self.urgent: Final = urgent
+        """Number of slots that only urgent tasks use."""
+        self.common: Final = slots - urgent
+        """Number of the other slots, which all tasks use."""
+        self._free = HandlerSlots(self.common)
+        self._free_urgent = HandlerSlots(urgent)
         self.used = 0
-        """Number of running handlers, those that wait for other tasks included."""
+        """Number of running handlers, including handlers that wait for other tasks."""
         self.stuck = 0
         """Number of threads that still run although their attempt has ended."""
         self.half_is_stuck: Final = asyncio.Event()
         """Set when half of the slots are used by such threads."""
 
-    async def take(self) -> HandlerSlot:
-        """Wait for a free slot and return it."""
-        return await self._free.take()
+    async def take(self, *, is_urgent: bool = False) -> HandlerSlot:
+        """Wait for a free slot, or for one of the urgent slots, and return it."""
+        return await (self._free_urgent if is_urgent else self._free).take()
 
     def thread_is_stuck(
         self, subscription: AsyncSubscription, withheld: int, thread: ThreadCall
@@ -103,12 +113,34 @@ class Receiver(ABC):
 
 
 class Pool(Receiver):
-    """Runs tasks one by one; all their types share the slots of the pool."""
+    """Runs tasks one by one; all their types share the slots of the pool.
 
-    def __init__(self, tasks: Sequence[TaskFunction[..., Any]], slots: PoolSlots) -> None:
+    Args:
+        tasks: tasks to run.
+        slots: slots of the pool.
+        weights: weights by tube; empty: no weights.
+        concurrency: maximum number of attempts at once; None: the slots.
+        urgent_bound: only tasks at least as urgent as this priority, in the urgent slots. None: all
+            tasks, in the other slots.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[TaskFunction[..., Any]],
+        slots: PoolSlots,
+        weights: Mapping[str, int],
+        *,
+        concurrency: int | None = None,
+        urgent_bound: int | None = None,
+    ) -> None:
         super().__init__()
+        self._weights = weights
         self._tasks = {name: task for task in tasks for name in (task.name, *task.upgrades)}
         self._slots = slots
+        self._urgent_bound = urgent_bound
+        self._is_urgent = urgent_bound is not None
+        own_slots = slots.urgent if self._is_urgent else slots.common
+        self._credit = min(own_slots, concurrency or own_slots)
 
     async def open(self, client: AsyncClient, stack: AsyncExitStack) -> None:
         """Subscribe to all types of the pool; more than 64 types need several subscriptions."""
@@ -119,8 +151,12 @@ class Pool(Receiver):
             for start in range(0, len(names), TYPES_PER_SUBSCRIPTION)
         ]
         for types in chunks:
-            credit = max(self._slots.slots // len(chunks), 1)
-            subscription = client.subscribe(tubes, types=types, credit=credit)
+            options: SubscribeOptions = {"types": types}
+            options["credit"] = max(self._credit // len(chunks), 1)
+            if self._urgent_bound is not None:
+                options["priority_bound"] = self._urgent_bound
+            weighed = {tube: self._weights.get(tube, 1) for tube in tubes}
+            subscription = client.subscribe(weighed if self._weights else tubes, **options)
             self._subscriptions.append(await stack.enter_async_context(subscription))
 
     async def work(self, surroundings: Surroundings) -> None:
@@ -133,7 +169,7 @@ class Pool(Receiver):
 
     async def _receive(self, subscription: AsyncSubscription, around: Surroundings) -> None:
         async for taken in subscription:
-            slot = await self._slots.take()
+            slot = await self._slots.take(is_urgent=self._is_urgent)
             if self._is_stopped:
                 slot.close()
                 await taken.release(0, uncounted=True)
@@ -158,7 +194,7 @@ class BatchPool(Receiver):
 
     async def open(self, client: AsyncClient, stack: AsyncExitStack) -> None:
         """Subscribe to the type of the task."""
-        credit = self._batch.size * (self._slots.slots + 1)
+        credit = self._batch.size * (self._slots.common + 1)
         subscription = client.subscribe(self._task.tube, types=self._task.name, credit=credit)
         subscription.withhold(credit - self._batch.size)
         self._subscriptions.append(await stack.enter_async_context(subscription))

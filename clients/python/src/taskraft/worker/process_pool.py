@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskraft.worker")
 
 RESTART_SECONDS: Final = 1.0
-"""Pause before another try to start a process, after a try has failed."""
+"""Pause after a failed start of a process before the next attempt, in seconds."""
 SPAWN: Final = multiprocessing.get_context("spawn")
 
 EXIT_SECONDS_MAX: Final = 1.0
-"""Maximum time between the end of the pipe and the end of a process."""
+"""Maximum time between the end of the pipe and the end of a process, in seconds."""
 
 Progress: TypeAlias = Callable[[float, str], None]
 Value = TypeVar("Value")
@@ -101,7 +101,7 @@ class PooledProcess:
         return answer
 
     def _answer(self, progress: Progress) -> Ready | Returned | Raised:
-        """Receive frames up to an answer."""
+        """Process the frames from the child process until an answer arrives, and return it."""
         while True:
             try:
                 frame = self._connection.recv()
@@ -155,12 +155,12 @@ class PooledProcess:
 
 
 class ProcessLimits(NamedTuple):
-    """When a process is replaced by a new one; None: never."""
+    """Limits after which a process is replaced; None: no limit."""
 
     tasks_max: int | None = None
-    """Number of tasks."""
+    """Maximum number of tasks that a process runs."""
     growth_bytes_max: int | None = None
-    """Memory beyond that of the ready process."""
+    """Maximum growth of the process's memory after it was ready, in bytes."""
 
     def is_reached(self, process: PooledProcess) -> bool:
         """Return whether a process must be replaced before its next task."""
@@ -194,7 +194,7 @@ class ProcessPool:
             app: app of the tasks, a global of a module.
             tasks: tasks that the processes run.
             size: number of processes.
-            limits: when a process is replaced.
+            limits: limits after which a process is replaced.
             grace_seconds: time that an interrupted handler has to clean up.
 
         Raises:
@@ -286,7 +286,7 @@ class ProcessPool:
         for replacing in self._replacing:
             replacing.cancel()
         for process in self._processes:
-            if not process.is_usable:  # it starts, or was interrupted
+            if not process.is_usable:  # the process starts, or was interrupted
                 process.kill()
         closing = [
             self._in_thread(partial(process.close, self._grace_seconds))

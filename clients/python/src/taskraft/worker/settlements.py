@@ -90,7 +90,7 @@ def log_failure(
     failure: BaseException,
     attempt: int,
 ) -> None:
-    """Log why an attempt has ended; only unexpected exceptions are logged with a traceback."""
+    """Log the cause of the end of an attempt; log a traceback only for an unexpected exception."""
     match failure:
         case Snooze() | WorkerStopping() | CancelRequested() | LeaseLost():
             log.info("handed back: %s", failure)

@@ -1,6 +1,6 @@
-"""Describe handlers in the spans of the client, and tell the current trace.
+"""Describe handlers in the spans of the client, and return the ids of the current trace.
 
-Without OpenTelemetry, both do nothing.
+Without OpenTelemetry, the functions do nothing.
 """
 
 from __future__ import annotations

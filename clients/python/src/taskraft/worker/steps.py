@@ -16,7 +16,7 @@ from taskraft.worker.handle import PROCESSED, Result
 AFTER_HEADER: Final = "taskraft-after"
 """Header with the tubes and keys of the tasks that a step depends on, as JSON."""
 RETAIN_HEADER: Final = "taskraft-retain-ms"
-"""Header with the minimum time for which the result of a step is kept."""
+"""Header with the minimum time for which the result of a step is kept, in ms."""
 GROUP_HEADER: Final = "taskraft-group"
 """Header of an end task with the name of its group."""
 _KEPT: Final = ("DONE", "ZOMBIE")
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     """The task as a serialised message; empty if it was removed."""
 
     def result(self, kind: type[T]) -> Result[T]:
-        """Return how the task has ended.
+        """Return the outcome of the task.
 
         Raises:
             DecodeError: the result is not of this type.
@@ -75,5 +75,5 @@ async def _step(client: AsyncClient, tube: str, key: Sequence[str]) -> Step:
 
 
 def retain_ms(task: Task) -> int:
-    """Return for how long a later step needs the result of a task; 0: there is none."""
+    """Return the time in ms for which a later step needs the result of a task; 0: none does."""
     return int(task.headers.get(RETAIN_HEADER, b"0"))

@@ -86,7 +86,7 @@ class TaskFunction(Generic[P, R]):
         self.signature: Final[Signature] = signature if batch is None else item_signature(signature)
         """Parameters and result of one task."""
         self.batch: Final = batch
-        """How tasks are collected for a batch handler; None: one call for each task."""
+        """Options for collecting the tasks of a batch handler; None: one call for each task."""
         self.definition: Final = options
         self.version: Final[int] = options.get("version", 1)
         """Version of the signature."""
@@ -96,18 +96,20 @@ class TaskFunction(Generic[P, R]):
         self.tube: Final[str] = options.get("tube", "default")
         """Name of the tube."""
         self.pool: Final = options.get("pool") or ("async" if self.signature.is_async else "thread")
-        """Where handlers run."""
+        """Kind of pool in which handlers run."""
         if (self.pool == "async") is not self.signature.is_async:
             raise InvalidTask(
                 f"{self.name}: an async def function runs in the pool 'async', and a plain "
                 f"function in 'thread' or 'process'; not in {self.pool!r}"
             )
+        self.concurrency: Final[int | None] = options.get("concurrency")
+        """Maximum number of attempts at once in one worker; None: the slots of the pool."""
         limit = options.get("time_limit", TIME_LIMIT_DEFAULT)
         self.time_limit: Final = None if limit is None else seconds(limit, "time_limit")
         """Maximum time of one attempt in seconds; None: no limit."""
         keep = options.get("keep_result", KEEP_RESULT_DEFAULT if self.signature.returns else 0)
         self.keep_seconds: Final = seconds(keep, "keep_result")
-        """How long a result is kept, in seconds."""
+        """Time for which a result is kept, in seconds."""
         self.payloads: Final = Payloads(
             self.signature,
             "single" if batch else options.get("payload", "arguments"),
@@ -191,7 +193,7 @@ class TaskFunction(Generic[P, R]):
         return Handle(self.app.clients, self.payloads, self.tube, task_id)
 
     def upgrade(self, from_version: int) -> Callable[[Upgrade[OldT]], Upgrade[OldT]]:
-        """Declare how the arguments of an older version become those of this version.
+        """Declare the conversion of an older version's arguments to the arguments of this version.
 
         The decorated function has the parameters of the older version, with their types, and
         returns the arguments of this version by name. Workers then run tasks of both versions.
@@ -206,8 +208,8 @@ class TaskFunction(Generic[P, R]):
         def decorate(function: Upgrade[OldT]) -> Upgrade[OldT]:
             if not 1 <= from_version < self.version or self.batch is not None:
                 raise InvalidTask(
-                    f"{self.name}: an upgrade is from a version from 1 to {self.version - 1}, and "
-                    f"not for a batch task; not from {from_version!r}"
+                    f"{self.name}: an upgrade must start from a version from 1 to "
+                    f"{self.version - 1}, not from {from_version!r}; a batch task has no upgrades"
                 )
             plain = self.name.removesuffix(f"@{self.version}")
             older = plain if from_version == 1 else f"{plain}@{from_version}"
@@ -295,7 +297,8 @@ class _ArgumentFunction:
         unknown = [name for name in parameters if name not in signature.types]
         if unknown:
             raise InvalidTask(
-                f"{task.name}: {option} names {', '.join(unknown)}, which is no parameter of it"
+                f"{task.name}: {option} names {', '.join(unknown)}, but the task has no such "
+                "parameter"
             )
         self._names = list(parameters)
         defaults = inspect.signature(signature.function).parameters

@@ -48,7 +48,7 @@ class ThreadCall:
         self._value: object = None
         self._error: BaseException | None = None
         self.future: Final = future
-        """Gets the result. A coroutine that is cancelled while it waits cancels the future."""
+        """Future of the result. A coroutine that is cancelled while it waits cancels the future."""
         self.is_done = False
         """Whether the event loop knows that the function has ended."""
         self.on_done: Final[list[Callable[[], object]]] = []
@@ -58,7 +58,7 @@ class ThreadCall:
         """Call the function, in a thread of the pool."""
         try:
             self._value = self._context.run(self._function)
-        except StopIteration as error:  # a future refuses it; a coroutine does the same as here
+        except StopIteration as error:  # a future cannot hold StopIteration; see PEP 479
             self._error = RuntimeError("the handler raised StopIteration")
             self._error.__cause__ = error
         except BaseException as error:  # noqa: BLE001 - raised in the coroutine that waits
@@ -79,8 +79,8 @@ class ThreadCall:
 class ThreadPool:
     """Runs calls in up to `threads_max` threads, which start when they are needed.
 
-    The threads are daemons: at the end of the process, nobody waits for a handler that ignores the
-    end of its worker.
+    The threads are daemons: the process can exit although a handler ignores the end of its
+    worker.
     """
 
     def __init__(self, threads_max: int) -> None:
@@ -126,7 +126,7 @@ class ThreadPool:
                     return
 
     def _collect(self) -> None:
-        """End all calls whose functions have ended."""
+        """Deliver the results of all calls whose functions have returned."""
         self._is_waking = False
         while self._ended:
             call = self._ended.popleft()

@@ -9,11 +9,10 @@ import os
 import random
 import signal
 from contextlib import AsyncExitStack, ExitStack
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from taskraft import _network
-from taskraft._arguments import check_known, texts, whole_number
+from taskraft._arguments import check_known, whole_number
 from taskraft._credit import WAITING_HANDLERS_MAX
 from taskraft._durations import seconds
 from taskraft.worker.dependencies import Providers
@@ -39,6 +38,13 @@ from taskraft.worker.options import (
 )
 from taskraft.worker.pools import BatchPool, Consumer, Pool, PoolSlots, Receiver
 from taskraft.worker.process_pool import ProcessLimits, ProcessPool
+from taskraft.worker.selection import (
+    chosen_consumers,
+    chosen_tasks,
+    chosen_urgency,
+    chosen_weights,
+    urgent_slots,
+)
 from taskraft.worker.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
@@ -47,7 +53,6 @@ if TYPE_CHECKING:
     from taskraft import AsyncClient
     from taskraft.worker.app import App
     from taskraft.worker.metrics import WorkerMetrics
-    from taskraft.worker.task import TaskFunction
 
 log = logging.getLogger("taskraft.worker")
 
@@ -57,7 +62,7 @@ start together end at different times."""
 
 
 class ExitReason(enum.IntEnum):
-    """Why a worker ended; the number is the exit status of `taskraft worker`."""
+    """Cause of the end of a worker; the number is the exit status of `taskraft worker`."""
 
     DRAINED = 0
     """All handlers have finished."""
@@ -75,7 +80,7 @@ class Worker:
 
         Raises:
             TypeError: an option is unknown.
-            ValueError: no task of the app is chosen.
+            ValueError: no task of the app is chosen, or an option cannot be used.
         """
         check_known(options, WorkerOptions, "a worker has no option")
         self._app = app
@@ -91,15 +96,22 @@ class Worker:
         self._threads = whole_number("threads", options.get("threads", THREADS_DEFAULT), 1, 10_000)
         processes = whole_number("processes", options.get("processes", processors()), 1, 1_000)
         coroutines = options.get("async_slots", ASYNC_SLOTS_DEFAULT)
-        self._slots = {
-            "async": PoolSlots(whole_number("async_slots", coroutines, 1, 100_000)),
-            "thread": PoolSlots(self._threads),
-            "process": PoolSlots(processes),
+        sizes = {
+            "async": whole_number("async_slots", coroutines, 1, 100_000),
+            "thread": self._threads,
+            "process": processes,
         }
         self._tasks = chosen_tasks(app, options)
+        self._urgent_bound, urgent = chosen_urgency(options)
+        self._slots = {
+            pool: PoolSlots(slots, urgent_slots(self._tasks, pool, slots, urgent))
+            for pool, slots in sizes.items()
+        }
+        self._weights = chosen_weights(self._tasks, options)
         self._receivers = self._receivers_of(chosen_consumers(app, options))
         if not self._receivers:
             raise ValueError(f"the app {app.name} has no task in these tubes")
+        self._client: AsyncClient | None = None
         self._stopping = asyncio.Event()
         self.started: Final = asyncio.Event()
         """Set when the worker takes tasks."""
@@ -123,7 +135,10 @@ class Worker:
             ) from error
         receivers = self._receivers
         return WorkerMetrics(
-            self._health, self._slots, lambda: sum(one.reconnects for one in receivers)
+            self._health,
+            self._slots,
+            reconnects=lambda: sum(one.reconnects for one in receivers),
+            failovers=lambda: self._client.failovers if self._client is not None else 0,
         )
 
     def _probe_servers(self, options: WorkerOptions) -> dict[tuple[str, int], Pages]:
@@ -141,8 +156,17 @@ class Worker:
         for name, slots in self._slots.items():
             tasks = [task for task in self._tasks if task.pool == name]
             single = [task for task in tasks if task.batch is None]
-            if single:
-                receivers.append(Pool(single, slots))
+            unlimited = [task for task in single if task.concurrency is None]
+            if unlimited:
+                receivers.append(Pool(unlimited, slots, self._weights))
+            if unlimited and slots.urgent:
+                bound = self._urgent_bound
+                receivers.append(Pool(unlimited, slots, self._weights, urgent_bound=bound))
+            receivers += [
+                Pool([task], slots, self._weights, concurrency=task.concurrency)
+                for task in single
+                if task.concurrency is not None
+            ]
             receivers += [BatchPool(task, slots) for task in tasks if task.batch is not None]
         return receivers
 
@@ -191,6 +215,7 @@ class Worker:
             threads.close()
 
     async def _run(self, client: AsyncClient, threads: ThreadPool) -> ExitReason:
+        self._client = client
         deployment = Deployment(self._app, client, self._start_timeout)
         await deployment.create_tubes()
         await deployment.create_schedules()
@@ -243,7 +268,7 @@ class Worker:
             log.info("%s: the maximum lifetime is over", self._app.name)
         for one in working:
             if one in done:
-                one.result()  # raises why the subscription has failed
+                one.result()  # raises the error of a failed subscription
         reason = await self._drain()
         return ExitReason.THREADS_STUCK if done.intersection(stuck) else reason
 
@@ -304,31 +329,3 @@ def processors() -> int:
 
 def _limit(name: str, value: int | None) -> int | None:
     return None if value is None else whole_number(name, value, 1, 2**63)
-
-
-def chosen_tasks(app: App, options: WorkerOptions) -> list[TaskFunction[..., Any]]:
-    """Return the tasks that `tubes` and `only` choose, by name.
-
-    Raises:
-        ValueError: a name in `only` is unknown.
-    """
-    only = texts("only", options.get("only", ()))
-    unknown = [name for name in only if name not in app.tasks]
-    if unknown:
-        raise ValueError(f"the app {app.name} has no task {', '.join(unknown)}")
-    return [
-        task
-        for name, task in sorted(app.tasks.items())
-        if (not only or name in only) and _is_in(options, task.tube)
-    ]
-
-
-def chosen_consumers(app: App, options: WorkerOptions) -> list[Consumer]:
-    """Return new consumers of the tubes that `tubes` chooses; `only` chooses no consumer."""
-    if options.get("only"):
-        return []
-    return [Consumer(*one) for one in app.consumers if _is_in(options, one[0])]
-
-
-def _is_in(options: WorkerOptions, tube: str) -> bool:
-    return any(fnmatchcase(tube, one) for one in texts("tubes", options.get("tubes", "*")))

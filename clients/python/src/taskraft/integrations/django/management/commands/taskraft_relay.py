@@ -25,8 +25,10 @@ class Command(BaseCommand):
     help = "Put the calls of the taskraft outbox as tasks, until SIGTERM or Ctrl-C."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the options."""
-        parser.add_argument("--app", help="As shop.tasks:app; default: the setting TASKRAFT_APP.")
+        """Declare the options of the command."""
+        parser.add_argument(
+            "--app", help="App, such as shop.tasks:app; default: the setting TASKRAFT_APP."
+        )
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="Alias of the database.")
         parser.add_argument(
             "--interval", default=INTERVAL_DEFAULT, help="Pause while the outbox is empty."

@@ -1,0 +1,167 @@
+"""Rights in `taskraft apply`: what is written, what is refused, and that the server reads it."""
+
+import json
+import stat
+
+import pytest
+import yaml
+
+from taskraft_service.access.principals import AccessFileInvalid, read_principals
+
+DIGEST = "sha256:" + "9f" * 32
+OTHER = "sha256:" + "ab" * 32
+FILE = f"""
+principals:
+  billing:
+    tokens: ["{DIGEST}"]
+    certificates: ["billing.example"]
+    grants:
+      - {{role: producer, tubes: ["billing.*", mail]}}
+"""
+
+
+@pytest.fixture
+def apply(run, tmp_path):
+    """Return a function that applies declarations to the access file, and returns the result."""
+
+    def invoke(content, options="", name="access.json"):
+        return run(f"apply -f - --access-file {tmp_path / name} {options}", input=content)
+
+    return invoke
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "access.json"
+
+
+def actions(done):
+    assert done.exit_code == 0, done.output
+    return [(each["name"], each["action"]) for each in json.loads(done.stdout)]
+
+
+def test_principals_are_written_once_and_read_by_the_server(apply, path, calls):
+    assert actions(apply(FILE, "--dry-run -o json")) == [("billing", "create")]
+    assert not path.exists()
+    assert actions(apply(FILE, "-o json")) == [("billing", "create")]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    billing = read_principals(path).principal("billing")
+    assert billing.credentials == {DIGEST, "billing.example"}
+    written = path.stat().st_ino
+    assert actions(apply(FILE, "-o json")) == [("billing", "unchanged")]
+    assert path.stat().st_ino == written, "an unchanged file was written again"
+    assert calls.calls == [], "rights need no cluster"
+
+
+def test_a_principal_that_speaks_for_people_stays_so(apply, path):
+    speaking = FILE + "    speaks_for: true\n"
+    assert actions(apply(speaking, "-o json")) == [("billing", "create")]
+    assert read_principals(path).principal("billing").speaks_for
+    assert actions(apply(speaking, "-o json")) == [("billing", "unchanged")]
+    other = f"principals: {{audit: {{tokens: ['{OTHER}'], speaks_for: false}}}}"
+    assert actions(apply(other, "-o json")) == [("audit", "create")]
+    principals = read_principals(path)
+    assert principals.principal("billing").speaks_for
+    assert not principals.principal("audit").speaks_for
+    assert actions(apply(FILE, "-o json")) == [("billing", "update")]
+    assert not read_principals(path).principal("billing").speaks_for
+    done = apply(FILE + "    speaks_for: perhaps\n")
+    assert done.exit_code == 2, done.output
+    assert "true or false" in done.output
+
+
+def test_principals_that_the_file_does_not_name_stay(apply, path):
+    apply(FILE)
+    path.chmod(0o640)
+    audit = f"{{tokens: ['{OTHER}'], grants: [{{role: reader, tubes: ['*']}}]}}"
+    added = f"principals: {{audit: {audit}}}"
+    shown = apply(added, "--dry-run").stdout
+    assert shown.startswith("+ principal audit\n")
+    assert OTHER in shown
+    apply(added)
+    assert len(read_principals(path)) == 2
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    changed = FILE.replace("producer", "consumer")
+    assert "~ principal billing" in apply(changed).stdout
+    assert list(path.parent.iterdir()) == [path], "a temporary file is left"
+
+
+@pytest.mark.parametrize(
+    "principal",
+    [
+        "billing: []",
+        "'no spaces': {}",
+        "billing: {typo: 1}",
+        "billing: {tokens: [my-secret-token]}",
+        "billing: {tokens: text}",
+        "billing: {grants: [{role: owner, tubes: [a]}]}",
+        "billing: {grants: [{role: reader, tubes: []}]}",
+        "billing: {grants: [{role: reader}]}",
+        "billing: {grants: [{role: reader, tubes: ['a b']}]}",
+        f"billing: {{tokens: ['{DIGEST}']}}, other: {{tokens: ['{DIGEST}']}}",
+        "billing: {certificates: [a]}, other: {certificates: [a]}",
+    ],
+)
+def test_a_wrong_principal_is_refused_as_by_the_server(apply, path, principal, tmp_path):
+    done = apply(f"principals: {{{principal}}}")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "my-secret-token" not in done.stderr
+    assert not path.exists()
+    content = tmp_path / "same.json"
+    content.write_text(json.dumps(yaml.safe_load(f"principals: {{{principal}}}")))
+    with pytest.raises(AccessFileInvalid):
+        read_principals(content)
+
+
+TOML = """# Who may do what; reviewed by the team of platform.
+[principals.audit]
+tokens = ["DIGEST"]  # rotated in May
+[[principals.audit.grants]]
+role = "reader"
+tubes = ["*"]
+"""
+
+
+def test_a_toml_file_keeps_its_comments_and_its_other_principals(apply, tmp_path):
+    path = tmp_path / "access.toml"
+    path.write_text(TOML.replace("DIGEST", OTHER))
+    shown = apply(FILE, "--dry-run", name=path.name).stdout
+    assert shown.startswith("+ principal billing\n")
+    assert path.read_text() == TOML.replace("DIGEST", OTHER)
+    assert actions(apply(FILE, "-o json", name=path.name)) == [("billing", "create")]
+    principals = read_principals(path)
+    assert principals.principal("billing").credentials == {DIGEST, "billing.example"}
+    assert principals.principal("audit").credentials == {OTHER}
+    written = path.read_text()
+    assert "# Who may do what" in written
+    assert "# rotated in May" in written
+    assert actions(apply(FILE, "-o json", name=path.name)) == [("billing", "unchanged")]
+    changed = FILE.replace("producer", "consumer")
+    assert actions(apply(changed, "-o json", name=path.name)) == [("billing", "update")]
+    assert "# rotated in May" in path.read_text()
+    read_principals(path)
+
+
+def test_a_missing_toml_file_is_created(apply, tmp_path):
+    path = tmp_path / "access.toml"
+    apply(FILE, name=path.name)
+    assert len(read_principals(path)) == 1
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_text("[principals")
+    assert "not TOML" in apply(FILE, name=path.name).stderr
+
+
+def test_nothing_is_written_if_a_tube_of_the_file_is_wrong(apply, path):
+    done = apply(f"{FILE}\ntubes: [{{name: a, typo: 1}}]")
+    assert done.exit_code == 2
+    assert not path.exists()
+
+
+def test_principals_need_a_json_file(apply, run, path):
+    assert "--access-file" in run("apply -f -", input=FILE).stderr
+    assert ".toml or .json" in apply(FILE, name="access.yaml").stderr
+    path.write_text("{")
+    assert "not JSON" in apply(FILE).stderr
+    path.write_text('{"principals": [], "other": 1}')
+    assert apply(FILE).exit_code == 2
