@@ -1,0 +1,1 @@
+"""Reads of the cluster, shared by all open pages."""

@@ -1,0 +1,54 @@
+"""Find the tasks of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from taskraft import AsyncClient, Task
+
+TASKS_MAX: Final = 500
+"""Maximum number of tasks of one answer."""
+CALLS_MAX: Final = 30
+"""Maximum number of calls for one answer. Each call looks at up to 100 000 tasks of a tube."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTasks:
+    """Tasks of a group."""
+
+    tasks: tuple[Task, ...]
+    tubes: int
+    """Number of tubes that were searched completely."""
+    is_complete: bool
+    """False: the search stopped at ``TASKS_MAX`` tasks or ``CALLS_MAX`` calls."""
+
+
+def group_filter(name: str) -> str:
+    """Return the filter that finds the tasks of a group."""
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("*", "\\*")
+    return f'group = "{quoted}"'
+
+
+async def find_group_tasks(
+    client: AsyncClient, name: str, tubes: Sequence[str], timeout_seconds: float
+) -> GroupTasks:
+    """Return the tasks of a group that are in some tubes."""
+    found: list[Task] = []
+    calls = 0
+    for searched, tube in enumerate(tubes):
+        token = ""
+        while True:
+            if calls == CALLS_MAX or len(found) >= TASKS_MAX:
+                return GroupTasks(tuple(found[:TASKS_MAX]), searched, is_complete=False)
+            page = await client.tube(tube).page(
+                group_filter(name), size=250, token=token, payload=False, timeout=timeout_seconds
+            )
+            calls += 1
+            found += page.tasks
+            token = page.next_token
+            if not token:
+                break
+    return GroupTasks(tuple(found[:TASKS_MAX]), len(tubes), len(found) <= TASKS_MAX)

@@ -1,0 +1,33 @@
+"""The acts of management: who changed what, when, and with what effect."""
+
+from __future__ import annotations
+
+from taskraft.v1.error_pb2 import Error
+from taskraft_console.pages.page import ChangeForms, PageView, PageVisit, shell_word
+
+ACTS_MAX = 200
+"""Maximum number of acts on the page."""
+
+
+async def audit(visit: PageVisit) -> PageView:
+    """Show the last acts on names that the visitor may manage, newest first."""
+    wanted = {name: visit.query.get(name, "") for name in ("principal", "call", "name")}
+    records = visit.value(await visit.cluster.audit(**wanted, limit=ACTS_MAX))
+    total = visit.value(await visit.cluster.total())
+    given = {name: value for name, value in wanted.items() if value}
+    words = "".join(f" --{name} {shell_word(value)}" for name, value in given.items())
+    arguments = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    return PageView(
+        template="audit.html",
+        title="Audit",
+        values={
+            "lines": [
+                (each, Error.Reason.Name(each.refused) if each.refused else "") for each in records
+            ],
+            "wanted": wanted,
+            "acts_max": ACTS_MAX,
+            "now_ms": total.now_ms,
+            "search": ChangeForms(f"taskraft cluster audit{words}", f"client.audit({arguments})"),
+        },
+        refresh_seconds=5.0,
+    )

@@ -1,0 +1,59 @@
+"""The samples behind the charts, as JSON for the page and as CSV for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from taskraft_console.pages.page import PageVisit
+from taskraft_console.views.readable import iso_time
+
+FIELDS: Final = (
+    "put",
+    "take",
+    "ack",
+    "fail",
+    "expired",
+    "ready",
+    "taken",
+    "buried",
+    "oldest_ready_age_ms",
+    "wait_p50_ms",
+    "wait_p95_ms",
+    "run_p50_ms",
+    "run_p95_ms",
+)
+COUNTED: Final = frozenset({"put", "take", "ack", "fail", "expired"})
+"""Fields that count since the previous sample; charts show their rate per second."""
+
+
+async def history(visit: PageVisit) -> Response:
+    """Return the samples of one tube, or of all tubes together."""
+    tube = visit.query.get("tube", "")
+    is_day = visit.query.get("window") == "24h"
+    found = visit.value(await visit.cluster.history((tube,) if tube else (), is_day=is_day))
+    series = next((each for each in found.histories if each.tube == tube), None)
+    columns = {name: list(getattr(series, name)) if series else [] for name in FIELDS}
+    if visit.query.get("form") == "csv":
+        lines = [",".join(("at", *FIELDS))]
+        for place, at_ms in enumerate(found.at_ms if series else ()):
+            numbers = (columns[name][place] for name in FIELDS)
+            lines.append(",".join((iso_time(at_ms), *("" if n < 0 else str(n) for n in numbers))))
+        name = f'attachment; filename="history-{tube or "all"}.csv"'
+        text = "\n".join(lines) + "\n"
+        return PlainTextResponse(text, headers={"Content-Disposition": name})
+    seconds = found.step_ms / 1_000
+    return JSONResponse(
+        {
+            "node": found.node,
+            "step_ms": found.step_ms,
+            "at": [each / 1_000 for each in found.at_ms] if series else [],
+            "series": {
+                name: [
+                    None if n < 0 else n / seconds if name in COUNTED else n for n in columns[name]
+                ]
+                for name in FIELDS
+            },
+        }
+    )

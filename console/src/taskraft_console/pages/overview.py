@@ -1,0 +1,136 @@
+"""The overview page: problems of the cluster, with links to the pages that show more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from taskraft.v1.cluster_service_pb2 import GetClusterStateResponse, Member
+from taskraft_console.data.cluster_reads import CountedTube, CountedTubes
+from taskraft_console.pages.page import PageView, PageVisit
+from taskraft_console.pages.trends import total_trend, trends_of
+from taskraft_console.views.readable import readable_count, readable_duration
+from taskraft_console.views.trend import UNKNOWN_TREND, Trend
+
+SHOWN_MAX: Final = 12
+"""Maximum number of tubes in the table."""
+OLD_MS: Final = 5 * 60_000
+"""Age of the oldest READY task from which a tube is shown as late, in ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A line at the top of the overview."""
+
+    level: str
+    """Severity: "red" or "amber"."""
+    text: str
+    url: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class TubeGlance:
+    """One line of the table of tubes that need a look."""
+
+    tube: CountedTube
+    age_ms: int
+    why: str
+    score: int
+    trend: Trend = UNKNOWN_TREND
+
+
+async def overview(visit: PageVisit) -> PageView:
+    """Show the whole cluster on one page."""
+    tubes = visit.value(await visit.cluster.tubes())
+    state = visit.value(await visit.cluster.state())
+    total = visit.value(await visit.cluster.total())
+    looks = sorted(_looks(tubes), key=lambda look: (-look.score, look.tube.info.name))
+    window = "24h" if visit.query.get("window") == "24h" else "1h"
+    shown = looks[:SHOWN_MAX]
+    trends = await trends_of(visit, [look.tube for look in shown])
+    oldest = total.total.oldest_ready_ms
+    return PageView(
+        template="overview.html",
+        title="Overview",
+        values={
+            "alarms": list(_alarms(visit, state, looks)),
+            "total": total.total,
+            "oldest_ms": max(total.now_ms - oldest, 0) if oldest else 0,
+            "looks": [
+                replace(look, trend=trends.get(look.tube.info.name, UNKNOWN_TREND))
+                for look in shown
+            ],
+            "trend": await total_trend(visit, total.total.tasks.ready),
+            "window": window,
+            "tube_count": len(tubes.tubes),
+            "state": state,
+            "active": active_members(state),
+            "can_lose": losable_members(state),
+        },
+    )
+
+
+def _looks(tubes: CountedTubes) -> Iterator[TubeGlance]:
+    for tube in tubes.tubes:
+        counts, options = tube.counts, tube.info.options
+        since = counts.oldest_ready_ms
+        age_ms = max(tubes.now_ms - since, 0) if since else 0
+        why, score = "", min(counts.tasks.ready, 999)
+        if tube.info.quarantined_at:
+            why, score = "quarantined", 5_000_000
+        elif counts.tasks.buried:
+            why, score = "failing", 3_000_000 + min(counts.tasks.buried, 999_999)
+        elif counts.tasks.ready and options.take_paused:
+            why, score = "takes paused", 2_000_000
+        elif counts.tasks.ready and not counts.tasks.taken and not counts.waiting:
+            why, score = "nobody takes", 2_000_000 + min(age_ms // 1_000, 999_999)
+        elif age_ms >= OLD_MS:
+            why, score = "late", 1_000_000 + min(age_ms // 1_000, 999_999)
+        yield TubeGlance(tube, age_ms, why, score)
+
+
+def _alarms(
+    visit: PageVisit, state: GetClusterStateResponse, looks: Sequence[TubeGlance]
+) -> Iterator[Alarm]:
+    silent = [member.name for member in state.members if not is_active(state, member)]
+    if not state.leader:
+        yield Alarm("red", "The cluster has no leader", visit.url("cluster"), "cluster")
+    for name in silent:
+        yield Alarm("red", f"Node {name} does not answer", visit.url("cluster"), "cluster")
+    if state.clock_problem:
+        yield Alarm("amber", f"Clocks: {state.clock_problem}", visit.url("cluster"), "cluster")
+    for look in looks:
+        name, tasks = look.tube.info.name, look.tube.counts.tasks
+        if look.why == "quarantined":
+            yield Alarm("red", f"{name}: its driver failed", visit.url("tubes", name), "open")
+        elif look.why == "failing":
+            text = f"{name}: {readable_count(tasks.buried)} buried"
+            yield Alarm("red", text, visit.url("failures", tube=name), "causes")
+        elif look.why == "nobody takes" and look.age_ms >= OLD_MS:
+            text = f"{name}: {readable_count(tasks.ready)} ready, and nobody takes them"
+            yield Alarm("red", text, visit.url("tubes", name), "open")
+        elif look.why == "late":
+            text = f"{name}: the oldest ready task waits {readable_duration(look.age_ms)}"
+            yield Alarm("amber", text, visit.url("tubes", name), "open")
+
+
+def is_active(state: GetClusterStateResponse, member: Member) -> bool:
+    """Return whether a member answers, as far as the leader knows."""
+    return member.leader or member.active or not state.leader
+
+
+def active_members(state: GetClusterStateResponse) -> int:
+    """Return the number of voters that answer."""
+    return sum(
+        is_active(state, member)
+        for member in state.members
+        if member.suffrage == Member.Suffrage.VOTER
+    )
+
+
+def losable_members(state: GetClusterStateResponse) -> int:
+    """Return the number of further voters that can stop before the cluster stops."""
+    voters = sum(member.suffrage == Member.Suffrage.VOTER for member in state.members)
+    return max(active_members(state) - (voters // 2 + 1), 0)

@@ -1,0 +1,34 @@
+"""The settings of the console and of the cluster, and the rights of the visitor."""
+
+from __future__ import annotations
+
+from taskraft_console.pages.page import PageView, PageVisit
+
+
+async def rights(visit: PageVisit) -> PageView:
+    """Show the name and the permissions of the visitor, and the settings of the console."""
+    caller = visit.value(await visit.cluster.caller())
+    server = visit.value(await visit.cluster.server())
+    settings = visit.settings
+    signin = settings.signin
+    return PageView(
+        template="rights.html",
+        title="Settings and rights",
+        values={
+            "caller": caller,
+            "server": server,
+            "limits": sorted(server.limits.items()),
+            "console": (
+                ("Nodes", settings.target),
+                ("Sign-in", "none: loopback only" if signin is None else signin.method),
+                ("Public address", settings.public_url or "-"),
+                ("Base path", settings.base_path or "-"),
+                ("Changes", "refused: read-only" if settings.read_only else "allowed"),
+                ("Payloads", settings.payloads),
+                ("Rules of redaction", str(len(settings.redaction.redact))),
+                ("Address of traces", settings.trace_url or "-"),
+                ("Time limit of a call", f"{settings.timeout_seconds:g} s"),
+            ),
+        },
+        refresh_seconds=10.0,
+    )

@@ -1,0 +1,66 @@
+"""The page of one group: its progress, and its tasks with their dependencies as a drawn graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from taskraft import errors
+from taskraft_console.data.group_tasks import group_filter
+from taskraft_console.pages.page import ChangeForms, PageView, PageVisit
+from taskraft_console.pages.workflows import group_line
+from taskraft_console.views.task_graph import NODE_HEIGHT, NODE_WIDTH, GraphTask, draw_graph
+
+if TYPE_CHECKING:
+    from taskraft import Task
+
+ROWS_MAX = 100
+"""Maximum number of tasks in the table."""
+
+
+async def workflow(visit: PageVisit) -> PageView:
+    """Show one group.
+
+    Raises:
+        GroupNotFound: there is no such group.
+    """
+    name = visit.path["group"]
+    groups = visit.value(await visit.cluster.groups())
+    group = next((each for each in groups if each.name == name), None)
+    if group is None:
+        raise errors.GroupNotFound(f"there is no group {name!r}")
+    end = group.end_task
+    found = visit.value(await visit.cluster.group_tasks(name, end.tube if end else ""))
+    tasks = [_graph_task(task) for task in found.tasks]
+    causes = Counter(before for task in tasks for before in task.waits_for)
+    buried = [task for task in tasks if task.state == "BURIED" and causes[task.key]]
+    return PageView(
+        template="workflow.html",
+        title=name,
+        values={
+            "line": group_line(group),
+            "end": end,
+            "abort": group.abort_task,
+            "graph": draw_graph(tasks),
+            "node_width": NODE_WIDTH,
+            "node_height": NODE_HEIGHT,
+            "tasks": tasks[:ROWS_MAX],
+            "count": len(tasks),
+            "found": found,
+            "where": group_filter(name),
+            "blockers": sorted(buried, key=lambda task: -causes[task.key])[:5],
+            "blocked": causes,
+            "forms": ChangeForms.search(end.tube if end else "TUBE", group_filter(name)),
+        },
+        refresh_seconds=3.0,
+    )
+
+
+def _graph_task(task: Task) -> GraphTask:
+    return GraphTask(
+        task.tube,
+        task.id,
+        task.message.spec.type,
+        task.state,
+        tuple((each.tube, each.id) for each in task.message.waits_for),
+    )

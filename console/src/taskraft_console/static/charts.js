@@ -1,0 +1,73 @@
+// Draw the charts of a page with uPlot. All charts of a page share one answer, and one cursor.
+(() => {
+  "use strict";
+  const REFRESH_MS = 10000;
+  const resolved = (name) => {
+    // A custom property can hold light-dark(); the color of an element is resolved.
+    const probe = document.createElement("span");
+    probe.style.color = `var(${name})`;
+    document.body.append(probe);
+    const color = getComputedStyle(probe).color;
+    probe.remove();
+    return color;
+  };
+  const number = (value) => (value == null ? "–" : value >= 10000 ? `${(value / 1000).toFixed(1)} k` : value >= 10 || value === 0 ? String(Math.round(value)) : value.toFixed(1));
+  const duration = (ms) => (ms == null ? "–" : ms < 1000 ? `${Math.round(ms)} ms` : ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : ms < 3600000 ? `${(ms / 60000).toFixed(1)} m` : `${(ms / 3600000).toFixed(1)} h`);
+  const KINDS = {
+    rates: { unit: (v) => `${number(v)}/s`, lines: [["put", "in", "--link", []], ["ack", "done", "--good", []], ["fail", "failed", "--alarm", [4, 3]]] },
+    backlog: { unit: number, lines: [["ready", "ready", "--ready", []], ["taken", "taken", "--taken", [6, 3]], ["buried", "buried", "--buried", [2, 2]]] },
+    age: { unit: duration, lines: [["oldest_ready_age_ms", "oldest ready", "--warning", []]] },
+    times: { unit: duration, lines: [["wait_p50_ms", "wait p50", "--link", [3, 3]], ["wait_p95_ms", "wait p95", "--link", []], ["run_p50_ms", "run p50", "--taken", [3, 3]], ["run_p95_ms", "run p95", "--taken", []]] },
+  };
+  const drawn = new Map();
+
+  function draw(figure, answer) {
+    const kind = KINDS[figure.dataset.chart];
+    const data = [answer.at, ...kind.lines.map(([name]) => answer.series[name])];
+    const place = figure.querySelector(".plot");
+    const caption = figure.querySelector(".from");
+    if (answer.at.length < 2) { caption.textContent = "no samples yet; nodes take one every 10 s"; return; }
+    caption.textContent = `sampled every ${answer.step_ms / 1000} s by node ${answer.node}`;
+    const known = drawn.get(figure);
+    if (known) { known.setData(data); return; }
+    const muted = resolved("--muted");
+    const line = resolved("--line");
+    const axis = { stroke: muted, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+    const plot = new uPlot({
+      width: place.clientWidth, height: 176,
+      cursor: { sync: { key: "page" }, points: { size: 5 }, drag: { x: false, y: false } },
+      legend: { live: true },
+      scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.08] } },
+      axes: [{ ...axis, size: 30, values: [[3600, "{HH}:{mm}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] }, { ...axis, size: 58, values: (_, ticks) => ticks.map(kind.unit) }],
+      series: [{ label: "time", value: (_, at) => (at == null ? "" : new Date(at * 1000).toISOString().slice(11, 19)) },
+        ...kind.lines.map(([, label, color, dash]) => ({ label, stroke: resolved(color), width: 1.6, dash, spanGaps: false, points: { show: false }, value: (_, v) => kind.unit(v) }))],
+      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), (() => { try { return localStorage.getItem("taskraft-zone") === "local" ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC"; } catch { return "UTC"; } })()),
+    }, data, place);
+    drawn.set(figure, plot);
+  }
+
+  async function refresh() {
+    if (document.hidden) return;
+    const figures = [...document.querySelectorAll("figure.chart[data-url]")];
+    for (const url of new Set(figures.map((figure) => figure.dataset.url))) {
+      try {
+        const answer = await fetch(url, { headers: { Accept: "application/json" } });
+        if (!answer.ok) continue;
+        const content = await answer.json();
+        for (const figure of figures.filter((each) => each.dataset.url === url && each.isConnected)) draw(figure, content);
+      } catch { /* the next refresh asks again; the state of the page shows that updates are missing */ }
+    }
+  }
+
+  function redraw() {
+    for (const plot of drawn.values()) plot.destroy();
+    drawn.clear();
+    refresh();
+  }
+  document.addEventListener("DOMContentLoaded", refresh);
+  document.addEventListener("visibilitychange", refresh);
+  document.addEventListener("taskraft:theme", redraw);
+  let width = innerWidth;
+  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; redraw(); } });
+  setInterval(() => { if (document.querySelector("[hx-sse\\:connect]")) refresh(); }, REFRESH_MS);
+})();

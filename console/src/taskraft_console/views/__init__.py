@@ -1,0 +1,1 @@
+"""Text for people: numbers, durations, times and payloads."""

@@ -1,0 +1,218 @@
+"""The pages in Chromium: accessibility, live updates, keyboard, hostile texts, a killed leader."""
+
+import contextlib
+import shutil
+from importlib.resources import files
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from taskraft import Client
+from tests.console.conftest import running_console
+from tests.console.test_console_app import PAGES, task_page
+from tools.local_cluster import LocalCluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.browser]
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
+AXE_RUN = """
+async () => (await axe.run(document)).violations.map(
+  (each) => each.id + ": " + each.nodes.map((node) => node.html).slice(0, 3).join(" | "))
+"""
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Run Chromium without a window."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip("not installed: chromium (Debian, Ubuntu: apt install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextlib.contextmanager
+def opened(chromium, origin, **options):
+    """Open a page; fail on script errors, refused content, dialogs, and calls to other hosts."""
+    context = chromium.new_context(**options)
+    page = context.new_page()
+    faults = []
+    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.on(
+        "console",
+        lambda said: faults.append(said.text) if "Content Security" in said.text else None,
+    )
+    page.on(
+        "request",
+        lambda asked: faults.append(asked.url) if not asked.url.startswith(origin) else None,
+    )
+    try:
+        yield page
+        assert faults == []
+    finally:
+        context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_breaks_a_rule_of_accessibility(chromium, console, client, scheme):
+    paths = [*PAGES, task_page(client)[0], task_page(client, "hostile")[0], "/tubes/missing"]
+    paths.append("/tasks?tube=billing&where=(((")
+    with opened(chromium, console.address, color_scheme=scheme) as page:
+        for path in paths:
+            page.goto(console.address + path)
+            page.evaluate(
+                "document.querySelectorAll('details').forEach((each) => { each.open = true })"
+            )
+            page.evaluate(AXE)
+            assert page.evaluate(AXE_RUN) == [], f"{path} {scheme}"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_sign_in_breaks_no_rule_of_accessibility(chromium, three_nodes, tmp_path, scheme):
+    signin = tmp_path / "signin.toml"
+    signin.write_text('method = "token"\npublic_url = "http://127.0.0.1:1"\n')
+    with (
+        running_console(three_nodes.target, "--sign-in", str(signin)) as console,
+        opened(chromium, console.address, color_scheme=scheme) as page,
+    ):
+        for path in ("/tubes", "/signin?why=ended"):
+            page.goto(console.address + path)
+            page.locator("input[name=token]").wait_for()
+            page.evaluate(AXE)
+            assert page.evaluate(AXE_RUN) == [], path
+
+
+def test_a_hidden_tab_closes_its_stream_and_opens_it_again(chromium, console, client):
+    tube = client.tube("hidden-tab")
+    tube.put("one")
+    is_live = "/live/tubes/hidden-tab"
+    show = """
+    (hidden) => {
+      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }
+    """
+    with opened(chromium, console.address) as page:
+        shown = page.locator("dl.figures dd").first
+        page.goto(f"{console.address}/tubes/hidden-tab")
+        tube.put("two")
+        shown.filter(has_text="2").wait_for()  # the stream delivers
+        with page.expect_event("requestfailed", lambda asked: is_live in asked.url):
+            page.evaluate(show, True)
+        tube.put("three")
+        assert shown.inner_text() == "2"
+        with page.expect_request(lambda asked: is_live in asked.url):
+            page.evaluate(show, False)
+        shown.filter(has_text="3").wait_for()
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_no_page_is_wider_than_the_screen(chromium, console, client, width):
+    paths = [*PAGES, task_page(client)[0]]
+    paths += [f"/tubes/hostile/tasks/{task.id}" for task in client.tube("hostile").list()]
+    with opened(chromium, console.address, viewport={"width": width, "height": 800}) as page:
+        for path in paths:
+            page.goto(console.address + path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_live_updates_leave_open_forms_fields_and_focus(chromium, console, client):
+    tube = client.tube("calm")
+    tube.put("one")
+    with opened(chromium, console.address) as page:
+        page.goto(f"{console.address}/tubes/calm")
+        page.locator("#act-truncate > summary").click()
+        field = page.locator("#act-truncate input[name=name]")
+        field.fill("cal")
+        tube.put("two")
+        page.locator("dl.figures dd").first.filter(has_text="2").wait_for()
+        assert field.input_value() == "cal"
+        assert page.evaluate("document.activeElement.name") == "name"
+        assert page.locator("#act-truncate").get_attribute("open") is not None
+
+
+def test_a_paused_page_does_not_change(chromium, console, client):
+    tube = client.tube("paused-page")
+    tube.put("one")
+    with opened(chromium, console.address) as page:
+        page.goto(f"{console.address}/tubes/paused-page")
+        page.keyboard.press(".")
+        page.wait_for_url("**/tubes/paused-page?live=0")
+        assert page.locator("#pulse").inner_text() == "paused"
+        assert page.locator("[hx-sse\\:connect]").count() == 0
+        page.locator("#pause").click()
+        page.wait_for_url("**/tubes/paused-page?")
+        tube.put("two")
+        page.locator("dl.figures dd").first.filter(has_text="2").wait_for()
+
+
+def test_everything_is_reached_with_the_keyboard(chromium, console, client):
+    path, task = task_page(client)
+    with opened(chromium, console.address) as page:
+        page.goto(console.address)
+        page.keyboard.press("Control+k")
+        page.keyboard.type(f"billing/{task.id}")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**{path}")
+        for keys, url in (("gt", "**/tubes"), ("gc", "**/cluster"), ("go", "**/")):
+            page.keyboard.type(keys)
+            page.wait_for_url(url)
+        page.keyboard.type("gt")
+        page.wait_for_url("**/tubes")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/tubes/*")
+        page.keyboard.press("?")
+        assert page.locator("#help").is_visible()
+        page.keyboard.press("Escape")
+        assert not page.locator("#help").is_visible()
+
+
+def test_a_change_works_without_scripts(chromium, console, client):
+    tube = client.tube("scriptless")
+    task_id = tube.put("one")
+    with opened(chromium, console.address, java_script_enabled=False) as page:
+        page.goto(f"{console.address}/tubes/scriptless/tasks/{task_id}")
+        page.locator("#act-bury > summary").click()
+        page.locator("#act-bury input[name=reason]").fill("by hand")
+        page.locator("#act-bury button.primary").click()
+        page.get_by_role("status").filter(has_text="buried").wait_for()
+        page.locator("#act-kick > summary").click()
+        page.locator("#act-kick button.primary").click()
+        page.get_by_role("status").filter(has_text="kicked").wait_for()
+    assert tube.peek(task_id).state == "READY"
+
+
+def test_the_theme_and_the_zone_are_kept(chromium, console):
+    with opened(chromium, console.address, color_scheme="light", timezone_id="Asia/Tokyo") as page:
+        page.goto(f"{console.address}/workflows")
+        before = page.locator("td time").first.inner_text()
+        page.locator("#theme").click()
+        page.locator("#zone").click()
+        page.locator("#zone", has_text="Local").wait_for()
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        assert page.locator("td time").first.inner_text() != before
+
+
+def test_an_open_page_survives_a_killed_leader(chromium, tmp_path):
+    settings = {"TASKRAFT_AUTO_CREATE_TUBES": "true"}
+    with (
+        LocalCluster(3, tmp_path / "killed", settings) as cluster,
+        running_console(cluster.target, "--timeout", "2s") as console,
+        Client(cluster.target) as client,
+        opened(chromium, console.address) as page,
+    ):
+        cluster.wait_ready()
+        client.tube("survivor").put("one")
+        page.goto(f"{console.address}/tubes/survivor")
+        leader = cluster.leader()
+        leader.kill()
+        client.tube("survivor").put("two")
+        page.locator("dl.figures dd").first.filter(has_text="2").wait_for()
+        page.goto(f"{console.address}/cluster")
+        page.locator("tr", has_text=leader.name).filter(has_text="silent").wait_for()
+        assert "Nothing" not in page.content()

@@ -1,0 +1,48 @@
+"""The page of a group: its tasks, their dependencies, and the buried task that holds others up."""
+
+from urllib.parse import quote
+
+import pytest
+
+from tests.console.conftest import HOSTILE
+
+
+@pytest.fixture
+def book(client):
+    """Return the first steps of a group of six pages with two steps each; one is buried."""
+    client.create_tube("book.pages", on_ack="keep")
+    tube = client.tube("book.pages")
+    client.groups.create("book/2", end_task=tube.task("bind", type="bind"))
+    first = [tube.put(f"{page}", type="extract", group="book/2") for page in range(6)]
+    for page in first:
+        tube.put("load", type="load", group="book/2", depends_on=[page])
+    client.groups.start("book/2")
+    tube.bury(first[0], reason="unreadable")
+    yield first
+    client.drop_tube("book.pages")
+
+
+@pytest.mark.cluster
+def test_the_page_of_a_group_draws_its_tasks_and_cancels_them(console, client, book):
+    console.post("/tubes/book.pages/do/resume-puts", {})  # the change makes the console read again
+    page = console.get("/workflows/book%2F2").text
+    assert page.count('class="node node-') == 3, "5 READY, 1 BURIED and 6 HELD tasks"
+    assert page.count('class="edge"') == 2
+    assert "5 tasks</text>" in page
+    assert "6 tasks</text>" in page
+    assert "1 task waits for a buried task" in page
+    assert f'href="/tubes/book.pages/tasks/{book[0]}"' in page
+    assert page.count('<tr id="task-book.pages-') == 12
+    assert "At the end, a task is put into" in page
+    assert 'href="/workflows/book%2F2"' in console.get("/workflows").text
+    answer = console.post("/workflows/book%2F2/do/cancel", {})
+    assert answer.status_code == 303
+    assert client.groups.get("book/2").state == "CANCELLED"
+
+
+@pytest.mark.cluster
+def test_a_hostile_name_has_a_page(console):
+    answer = console.get(f"/workflows/{quote(HOSTILE[0], safe='')}")
+    assert answer.status_code == 200
+    assert "<img" not in answer.text
+    assert console.get("/workflows/nobody").status_code == 404
