@@ -32,7 +32,7 @@ class DeliveryRecord:
     settled_ns: int
     """Time just before the acknowledgement was sent."""
     answer: str
-    """``ACCEPTED`` or the error reason."""
+    """Answer of the server: ``ACCEPTED`` or the reason of an error."""
     sha256: str
     lines: int
 

@@ -16,7 +16,7 @@ class EventLog:
         self._lock: Final = threading.Lock()
 
     def print_event(self, text: str) -> None:
-        """Print one line."""
+        """Print one event with the time since the start."""
         elapsed_ms = (time.monotonic_ns() - self._began_ns) // 1_000_000
         with self._lock:
             print(f"{elapsed_ms / 1_000:7.1f} s  {text}", flush=True)

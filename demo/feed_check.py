@@ -95,7 +95,7 @@ class _TaskHistories:
         self.events = 0
 
     def apply(self, event: feed_service_pb2.ChangeEvent) -> None:
-        """Apply one transition."""
+        """Apply one transition to the state of its task."""
         task_id, before = event.task_id, self.states.get(event.task_id)
         self.events += 1
         is_first = event.kind == Kind.PUT

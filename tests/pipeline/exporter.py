@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from taskraft_pipeline.journal import export
+from taskraft_pipeline.journal import batch_writer, export
 from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.options import parse
 from taskraft_pipeline.spark_session import spark_session
@@ -24,7 +24,7 @@ def die():
 
 def kill_at(step, batch):
     """Replace the function that publishes a batch with one that kills the process."""
-    original = export.publish
+    original = batch_writer.publish
 
     def publish(path, content):
         if step == "before" and content["batch"] == batch:
@@ -33,7 +33,7 @@ def kill_at(step, batch):
         if step == "after" and content["batch"] == batch:
             die()
 
-    export.publish = publish
+    batch_writer.publish = publish
 
 
 def main(endpoints, folder, step="", batch="-1"):

@@ -37,6 +37,9 @@ class Event:
     type: str = ""
     payload_bytes: int = 0
     outcome: int = 0
+    message: str = ""
+    fingerprint: int = 0
+    target: str = ""
 
 
 TUBES = (
@@ -139,6 +142,8 @@ def _emit(
             type="resize" if life.tube == "thumbnails" else "",
             payload_bytes=100 + life.task_id % 900,
             outcome=OUTCOMES.get(kind, 0),
+            message=f"{reason} in task {life.task_id}" if reason else "",
+            fingerprint=-1 - REASONS.index(reason) if reason else 0,
         )
     )
     life.since_ms = at_ms
@@ -155,7 +160,7 @@ def in_partitions(events: list[Event], partitions: int) -> list[Event]:
     return placed
 
 
-TEXTS = ("subqueue", "session", "reason", "type")
+TEXTS = ("subqueue", "session", "reason", "type", "message", "target")
 KINDS_OF_COLUMNS = {
     "revision": "<i8",
     "place": "<i4",
@@ -170,6 +175,7 @@ KINDS_OF_COLUMNS = {
     "since_ms": "<i8",
     "payload_bytes": "<i4",
     "outcome": "<i1",
+    "fingerprint": "<i8",
 }
 
 

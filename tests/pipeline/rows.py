@@ -38,6 +38,9 @@ def row(event, seq):
         "type": event.type or None,
         "payload_bytes": event.payload_bytes,
         "outcome": Task.Outcome.Name(event.outcome).lower() if event.outcome else None,
+        "message": event.message or None,
+        "fingerprint": event.fingerprint or None,
+        "target": event.target or None,
     }
 
 

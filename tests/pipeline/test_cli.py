@@ -10,10 +10,12 @@ from click.testing import CliRunner
 from pyspark.errors import AnalysisException
 
 from taskraft_pipeline import doctor, java
-from taskraft_pipeline.cli import failure_text, pipeline
+from taskraft_pipeline.cli import NOT_INSTALLED, failure_text, pipeline
 from taskraft_pipeline.doctor import examine
 from taskraft_pipeline.journal.journal import Journal
+from taskraft_pipeline.journal.outage_watch import OutageWatch
 from taskraft_pipeline.offsets import Offset
+from taskraft_pipeline.options import parse
 from tests.pipeline.test_journal import publish_batch
 
 
@@ -32,7 +34,16 @@ def run(*arguments):
 def test_a_whole_journal_is_verified(journal):
     result = run("verify", str(journal.root), "--deep")
     assert result.exit_code == 0
-    assert "10 events in 1 batches of feed feed-1: every event exactly once" in result.output
+    assert "10 events in 1 batches of feed feed-1: the files have every event" in result.output
+    assert "digest: " in result.output
+
+
+def test_an_empty_journal_has_its_own_exit_code(tmp_path):
+    journal = Journal.at(tmp_path / "empty")
+    journal.create(Offset("feed-1", {0: 0}))
+    result = run("verify", str(journal.root))
+    assert result.exit_code == 3
+    assert "empty, so nothing is verified" in result.output
 
 
 def test_a_broken_journal_is_reported_by_text_and_exit_code(journal):
@@ -92,7 +103,7 @@ def test_the_doctor_looks_at_versions_nodes_and_the_journal(cluster, journal):
     assert not found[second].is_well
     assert "UNAVAILABLE" in found[second].text
     behind = cluster.feed.events - 10
-    assert f"10 events, each exactly once, {behind:,} behind" in found["journal"].text
+    assert f"{behind:,} behind the feed" in found["journal"].text
 
 
 def test_the_doctor_finds_a_journal_of_another_feed_or_passed_by_retention(cluster, journal):
@@ -112,3 +123,49 @@ def test_the_doctor_exits_with_an_error_if_something_is_wrong(cluster, monkeypat
     result = run("doctor", "--target", target)
     assert result.exit_code == 1
     assert "required: at least 1, below 2" in result.output
+
+
+def test_an_executor_without_the_package_is_named_in_one_line():
+    assert failure_text(AnalysisException("[DATA_SOURCE_NOT_FOUND] taskraft")) == NOT_INSTALLED
+    text = "ModuleNotFoundError: No module named 'taskraft_pipeline'"
+    assert failure_text(AnalysisException(text)) == NOT_INSTALLED
+
+
+def test_an_export_over_spark_connect_is_refused(tmp_path):
+    result = run("export", "--journal", str(tmp_path / "j"), "--master", "sc://127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "run it on the server" in result.output
+
+
+def test_an_outage_is_told_once_repeated_and_ended(cluster):
+    now, told = [0.0], []
+    watch = OutageWatch(parse({"endpoints": cluster.endpoints}), told.append, lambda: now[0])
+    watch.check()
+    assert told == []
+    for node in cluster.nodes:
+        node.dies_after = 0
+    for now[0] in (10.0, 20.0, 39.0, 41.0):
+        watch.check()
+    assert [text.partition(":")[0] for text in told] == ["waiting since 0 s", "waiting since 31 s"]
+    assert "UNAVAILABLE" in told[0]
+    for node in cluster.nodes:
+        node.dies_after = None
+    now[0] = 50.0
+    watch.check()
+    assert told[-1] == "the nodes answer again after 40 s"
+
+
+@pytest.mark.parametrize(
+    ("command", "more"), [("compact", ()), ("analyse", ()), ("erase", ("mail", "1"))]
+)
+def test_work_on_a_folder_without_a_journal_fails_in_one_line(tmp_path, command, more):
+    result = run(command, str(tmp_path), *more)
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert "contains no journal" in result.output
+
+
+@pytest.mark.parametrize("command", ["compact", "analyse"])
+def test_work_beside_the_driver_is_refused_over_spark_connect(journal, command):
+    result = run(command, str(journal.root), "--master", "sc://127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "run it on the server" in result.output

@@ -10,6 +10,7 @@ from taskraft.v1 import feed_service_pb2 as pb
 from taskraft.v1 import feed_service_pb2_grpc
 from taskraft_pipeline.journal import export
 from taskraft_pipeline.journal.journal import Journal
+from taskraft_pipeline.journal.loading import load
 from taskraft_pipeline.journal.verify import verify
 from taskraft_pipeline.options import parse
 from taskraft_pipeline.report.make import report_from_feed
@@ -81,7 +82,7 @@ def test_a_journal_of_a_real_cluster_is_whole_though_the_leader_is_killed(spark,
 
         survivor = next(cluster.running())
         events = events_of(survivor.address)
-        assert found_rows(export.load(spark, journal)) == expected_rows(events)
+        assert found_rows(load(spark, journal)) == expected_rows(events)
         report = report_from_feed(spark, options["endpoints"])
         assert report.total.counts == done
         assert (report.is_complete, report.events) == (True, len(events))

@@ -42,6 +42,9 @@ EVENTS = st.builds(
     type=NAMES,
     payload_bytes=INT32,
     outcome=st.sampled_from(Task.Outcome.values()),
+    message=NAMES,
+    fingerprint=INT64,
+    target=NAMES,
 )
 
 

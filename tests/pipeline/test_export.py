@@ -11,9 +11,10 @@ from dataclasses import replace
 import pytest
 from pyspark.errors import PySparkException
 
-from taskraft_pipeline.errors import FeedMismatch, JournalRefused
+from taskraft_pipeline.errors import FeedMismatch
 from taskraft_pipeline.journal import export
 from taskraft_pipeline.journal.journal import Journal
+from taskraft_pipeline.journal.loading import load
 from taskraft_pipeline.journal.verify import verify
 from taskraft_pipeline.options import parse
 from tests.pipeline.exporter import BATCH_EVENTS
@@ -29,8 +30,8 @@ def journal(tmp_path):
     return Journal.at(tmp_path / "a journal")
 
 
-def options_of(cluster, batch_events=3_000):
-    return {"endpoints": cluster.endpoints, "maxEventsPerTrigger": str(batch_events)}
+def options_of(cluster, batch_events=3_000, **more):
+    return {"endpoints": cluster.endpoints, "maxEventsPerTrigger": str(batch_events), **more}
 
 
 def run(spark, journal, cluster, **options):
@@ -53,7 +54,7 @@ def test_a_journal_holds_the_feed_and_grows_with_it(spark, cluster, events, jour
     verdict = verify(journal, is_deep=True)
     assert (verdict.problems, verdict.notes, verdict.events) == ([], [], len(events))
     assert verdict.next_seq == cluster.feed.high
-    assert found_rows(export.load(spark, journal)) == expected_rows(events)
+    assert found_rows(load(spark, journal)) == expected_rows(events)
 
 
 def test_a_journal_begins_where_retention_has_left_the_feed(spark, cluster, events, journal):
@@ -73,12 +74,9 @@ def test_a_journal_is_continued_only_by_a_matching_export(spark, cluster, events
     with pytest.raises(FeedMismatch):
         export.prepare(journal, parse(given))
     cluster.feed.feed_id = "feed-1"
-    # The journal has lost its checkpoint.
+    # The export starts with a new checkpoint, without a check by `prepare`.
     kept = journal.root / "kept"
     journal.checkpoint.rename(kept)
-    with pytest.raises(JournalRefused, match="checkpoint is missing"):
-        export.prepare(journal, parse(given))
-    # The export starts with a new checkpoint, without a check by `prepare`.
     with pytest.raises(PySparkException, match="written by another query"):
         export.start(spark, journal, given).awaitTermination()
     # The journal has no manifest of a batch that the checkpoint contains.
@@ -88,6 +86,46 @@ def test_a_journal_is_continued_only_by_a_matching_export(spark, cluster, events
     cluster.feed.append([replace(events[0], seq=cluster.feed.high[events[0].partition])])
     with pytest.raises(PySparkException, match="no manifest of batch 0"):
         export.start(spark, journal, given).awaitTermination()
+
+
+def test_a_journal_without_its_checkpoint_is_continued_from_its_manifests(
+    spark, cluster, events, journal
+):
+    cluster.feed.partitions.clear()
+    cluster.feed.append([event for event in events if event.seq < 500])
+    run(spark, journal, cluster, batch_events=1_000)
+    batches = verify(journal).batches
+    shutil.rmtree(journal.checkpoint)
+    cluster.feed.append([event for event in events if event.seq >= 500])
+    told = run(spark, journal, cluster, batch_events=1_000)
+    assert told[0].batch == batches > 1
+    verdict = verify(journal, is_deep=True)
+    assert (verdict.problems, verdict.events) == ([], len(events))
+    assert verdict.notes == [f"batch {batches}: the first batch of a new checkpoint"]
+    assert run(spark, journal, cluster) == []
+    assert found_rows(load(spark, journal)) == expected_rows(events)
+
+
+def test_an_export_keeps_events_until_they_are_published(spark, cluster, events, journal):
+    run(spark, journal, cluster, batch_events=100_000)
+    assert cluster.feed.cursors == [(f"journal-{journal.id()[:8]}", dict(cluster.feed.high))]
+
+
+def test_a_gap_ends_the_export_or_is_recorded(spark, cluster, events, journal):
+    cluster.feed.partitions.clear()
+    cluster.feed.append([event for event in events if event.seq < 500])
+    run(spark, journal, cluster)
+    before = verify(journal).events
+    cluster.feed.append([event for event in events if event.seq >= 500])
+    cluster.feed.low[1] = 700
+    with pytest.raises(PySparkException, match="CURSOR_TRIMMED"):
+        run(spark, journal, cluster)
+    (progress,) = run(spark, journal, cluster, failOnDataLoss="false")
+    assert progress.lost == 200
+    verdict = verify(journal, is_deep=True)
+    assert (verdict.problems, verdict.events_lost) == ([], 200)
+    assert verdict.events == len(events) - 200 > before
+    assert "retention removed the events 500 to 699 of partition 1" in verdict.notes[0]
 
 
 class Exporter:
@@ -162,4 +200,4 @@ def finish(spark, cluster, events, journal):
     verdict = verify(journal, is_deep=True)
     assert (verdict.problems, verdict.notes) == ([], [])
     assert (verdict.batches, verdict.events) == (-(-len(events) // BATCH_EVENTS), len(events))
-    assert found_rows(export.load(spark, journal)) == expected_rows(events)
+    assert found_rows(load(spark, journal)) == expected_rows(events)

@@ -31,13 +31,16 @@ def cluster():
 
 @pytest.fixture
 def open_nodes(cluster):
-    """Return a function that opens a client of the cluster; pauses are recorded, not waited for."""
+    """Return a function that opens a client of the cluster; time passes only in its pauses."""
     opened = []
 
     def make(**options):
         endpoints = parse_endpoints(cluster.endpoints)
         nodes = FeedClient(
-            endpoints, Options(endpoints=endpoints, **options), pause=opened_pauses.append
+            endpoints,
+            Options(endpoints=endpoints, **options),
+            pause=opened_pauses.append,
+            clock=lambda: sum(opened_pauses),
         )
         opened.append(nodes)
         return nodes
@@ -91,19 +94,45 @@ def test_a_read_continues_on_another_node_if_one_lags(cluster, open_nodes):
     assert cluster.nodes[2].reads
 
 
-def test_pauses_double_per_round_until_the_retries_are_exhausted(cluster, open_nodes):
+def test_pauses_double_per_round_until_the_outage_is_too_long(cluster, open_nodes):
     for node in cluster.nodes:
         node.applied = {0: 0, 1: 0}
-    with pytest.raises(FeedUnreachable, match=r"after 10 attempts.*NODE_BEHIND"):
-        list(RangeReader(open_nodes(retries_max=9), "feed-1").read(WHOLE))
-    assert open_nodes.pauses == [0.1, 0.2, 0.4]
+    with pytest.raises(FeedUnreachable, match=r"for 11 s \(24 attempts\).*NODE_BEHIND"):
+        list(RangeReader(open_nodes(outage_max_ms=8_000), "feed-1").read(WHOLE))
+    assert open_nodes.pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
 
 
-def test_progress_resets_the_number_of_failures(cluster, open_nodes):
+def test_without_patience_each_node_is_asked_once(cluster, open_nodes):
+    for node in cluster.nodes:
+        node.applied = {0: 0, 1: 0}
+    with pytest.raises(FeedUnreachable, match=r"\(3 attempts\)"):
+        list(RangeReader(open_nodes(outage_max_ms=0), "feed-1").read(WHOLE))
+
+
+def test_a_read_waits_for_nodes_through_an_outage_of_minutes(cluster, open_nodes, caplog):
+    for node in cluster.nodes:
+        node.applied = {0: 150, 1: 0}
+
+    def waited(seconds):
+        open_nodes.pauses.append(seconds)
+        if sum(open_nodes.pauses) > 300:
+            for node in cluster.nodes:
+                node.applied = None
+
+    nodes = open_nodes(outage_max_ms=600_000)
+    nodes._pause = waited
+    assert covered(RangeReader(nodes, "feed-1").read(WHOLE)) == numbers(WHOLE)
+    reports = [record.message for record in caplog.records]
+    assert len(reports) > 10
+    assert "waiting for the nodes, no answer for" in reports[0]
+
+
+def test_progress_resets_the_time_without_an_answer(cluster, open_nodes):
     for node in cluster.nodes:
         node.dies_after = 1
     cluster.nodes[2].dies_after = None
-    assert covered(RangeReader(open_nodes(retries_max=1), "feed-1").read(WHOLE)) == numbers(WHOLE)
+    nodes = open_nodes(outage_max_ms=0)
+    assert covered(RangeReader(nodes, "feed-1").read(WHOLE)) == numbers(WHOLE)
     assert [node.is_dead for node in cluster.nodes] == [True, True, False]
 
 

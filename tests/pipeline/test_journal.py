@@ -11,19 +11,26 @@ import pytest
 from taskraft_pipeline.errors import JournalRefused
 from taskraft_pipeline.journal.batch_content import inspect
 from taskraft_pipeline.journal.journal import Journal, publish
-from taskraft_pipeline.journal.manifest import DataFile, HeldRange, Manifest, manifest_problems
+from taskraft_pipeline.journal.manifest import (
+    DataFile,
+    HeldRange,
+    LostRange,
+    Manifest,
+    manifest_problems,
+)
 from taskraft_pipeline.journal.verify import verify
 from taskraft_pipeline.offsets import Offset
 
 START = {0: 5, 1: 0}
 MANIFEST = Manifest(
+    journal="j",
     batch=0,
     query="q",
     held={0: HeldRange(5, 7, 3), 1: HeldRange(0, 1, 2)},
     next_seq={0: 8, 1: 2},
     first_ms=1_000,
     last_ms=5_000,
-    files=(DataFile("raw/batch=0/a.parquet", 5, 100, 7),),
+    files=(DataFile("raw/batch=0/a.parquet", 5, 100, "7e"),),
 )
 
 
@@ -42,13 +49,24 @@ def write_batch(journal, batch, held):
     pq.write_table(table, folder / "part-0.parquet")
 
 
-def publish_batch(journal, batch, held, next_seq):
+def publish_batch(journal, batch, held, next_seq, lost=None, query="q"):
     write_batch(journal, batch, held)
     content = inspect(journal.batch_folder(batch), journal.root)
     manifest = Manifest(
-        batch, "q", content.held, next_seq, content.first_ms, content.last_ms, content.files
+        journal=journal.id(),
+        batch=batch,
+        query=query,
+        held=content.held,
+        next_seq=next_seq,
+        first_ms=content.first_ms,
+        last_ms=content.last_ms,
+        files=content.files,
+        lost=lost or {},
     )
-    publish(journal.manifest_path(batch), manifest.to_json())
+    before = journal.manifest_before(batch)
+    publish(
+        journal.manifest_path(batch), manifest.chained(before.chain if before else "").to_json()
+    )
 
 
 @pytest.fixture
@@ -56,6 +74,8 @@ def journal(tmp_path):
     """Return a journal of two batches."""
     journal = Journal.at(tmp_path / "journal")
     journal.create(Offset("feed-1", START))
+    (journal.checkpoint / "metadata").parent.mkdir(parents=True)
+    (journal.checkpoint / "metadata").touch()
     publish_batch(journal, 0, {0: [6, 5, 7], 1: [0, 1]}, {0: 8, 1: 2})
     publish_batch(journal, 1, {0: range(8, 20)}, {0: 20, 1: 2})
     return journal
@@ -69,7 +89,10 @@ def test_a_manifest_is_read_as_it_was_written():
 @pytest.mark.parametrize(
     "damage",
     [
-        {"format": 2},
+        {"format": 1},
+        {"journal": 7},
+        {"chain": None},
+        {"lost": {"0": [1]}},
         {"batch": "0"},
         {"query": None},
         {"ranges": {"0": [1]}},
@@ -84,7 +107,7 @@ def test_a_damaged_manifest_is_refused(damage):
     with pytest.raises(JournalRefused):
         Manifest.from_json({**MANIFEST.to_json(), **damage})
     with pytest.raises(JournalRefused):
-        Manifest.from_json({"format": 1})
+        Manifest.from_json({"format": 2})
 
 
 def test_a_batch_that_follows_has_no_problems():
@@ -147,7 +170,7 @@ def test_a_batch_without_files_holds_nothing(journal):
 @pytest.mark.parametrize("numbers", [[5, 6, 8], [5, 6, 6, 7], [5, 5, 7]])
 def test_gaps_and_repeats_are_found_although_the_count_is_right(journal, numbers):
     write_batch(journal, 2, {0: numbers})
-    with pytest.raises(JournalRefused, match="missing or double"):
+    with pytest.raises(JournalRefused, match="missing or duplicate"):
         inspect(journal.batch_folder(2), journal.root)
 
 
@@ -174,7 +197,7 @@ def test_a_missing_manifest_is_found(journal):
     assert "batch 0: the manifest is missing" in verdict.problems
     assert any("begins at 8, not 5" in problem for problem in verdict.problems)
     with pytest.raises(JournalRefused, match="no manifest of batch 0"):
-        journal.position_before(1)
+        journal.manifest_before(1)
 
 
 def test_a_missing_or_shorter_file_is_found(journal):
@@ -202,11 +225,79 @@ def test_a_file_with_other_events_is_found_by_a_deep_verification(journal):
     assert any("batch 1: the files hold" in problem for problem in problems)
 
 
-def test_two_checkpoints_in_one_journal_are_found(journal):
-    rewrite(journal, 1, query="another")
+def test_a_changed_manifest_breaks_the_chain(journal):
+    rewrite(journal, 0, query="another")
     assert verify(journal).problems == [
-        "2 different queries have written batches: ['another', 'q']"
+        "batch 0: this manifest or an earlier manifest was changed",
     ]
+
+
+def test_the_digest_of_a_journal_covers_all_its_manifests_and_files(journal):
+    before = verify(journal).chain
+    publish_batch(journal, 2, {1: [2]}, {0: 20, 1: 3})
+    after = verify(journal)
+    assert (after.problems, len(after.chain)) == ([], 64)
+    assert after.chain != before
+
+
+def test_a_manifest_of_another_journal_is_found(journal, tmp_path):
+    other = Journal.at(tmp_path / "other")
+    other.create(Offset("feed-1", START))
+    publish_batch(other, 0, {0: [6, 5, 7], 1: [0, 1]}, {0: 8, 1: 2})
+    other.manifest_path(0).rename(journal.manifest_path(0))
+    assert "batch 0: belongs to another journal" in verify(journal).problems
+
+
+def test_a_doubled_file_is_found_without_reading_it(journal):
+    path = parquet_of(journal, 0)
+    path.with_name("copy.parquet").write_bytes(path.read_bytes())
+    (problem,) = verify(journal).problems
+    assert problem.endswith("copy.parquet is not in the manifest")
+
+
+def test_files_that_do_not_belong_to_the_journal_are_named(journal):
+    (journal.root / "raw" / "batch=7.old").mkdir()
+    (journal.root / "raw" / "notes.txt").touch()
+    assert verify(journal).notes == [
+        "raw/batch=7.old: does not belong to the journal",
+        "raw/notes.txt: does not belong to the journal",
+    ]
+
+
+def test_a_new_checkpoint_continues_the_journal_with_a_note(journal):
+    publish_batch(journal, 2, {1: [2]}, {0: 20, 1: 3}, query="later")
+    verdict = verify(journal)
+    assert verdict.problems == []
+    assert verdict.notes == ["batch 2: the first batch of a new checkpoint"]
+
+
+def test_a_lost_checkpoint_is_noted(journal):
+    (journal.checkpoint / "metadata").unlink()
+    assert "the checkpoint is lost" in verify(journal).notes[0]
+
+
+def test_a_recorded_gap_is_no_problem_and_is_counted_and_named(journal):
+    publish_batch(
+        journal, 2, {0: [25]}, {0: 26, 1: 9}, lost={0: LostRange(20, 24), 1: LostRange(2, 8)}
+    )
+    verdict = verify(journal, is_deep=True)
+    assert (verdict.problems, verdict.events, verdict.events_lost) == ([], 18, 12)
+    assert "events 2 to 8 of partition 1" in verdict.notes[1]
+    assert "except 12 events that retention removed" in verdict.conclusion
+
+
+@pytest.mark.parametrize("lost", [LostRange(19, 24), LostRange(20, 23), LostRange(20, 25)])
+def test_a_recorded_gap_must_fit_between_the_batches(journal, lost):
+    publish_batch(journal, 2, {0: [25]}, {0: 26, 1: 2}, lost={0: lost})
+    assert verify(journal).problems
+
+
+def test_the_conclusion_says_what_was_looked_at(journal, tmp_path):
+    assert "content of the files was not read" in verify(journal).conclusion
+    assert verify(journal, is_deep=True).conclusion == "the files have every event exactly once"
+    empty = Journal.at(tmp_path / "empty")
+    empty.create(Offset("feed-1", START))
+    assert verify(empty).conclusion == "empty, so nothing is verified"
 
 
 def test_a_commit_without_a_manifest_is_found_and_an_unpublished_batch_is_harmless(journal):
@@ -232,6 +323,9 @@ def test_the_end_of_a_batch_is_read_from_the_offset_log_of_spark(journal):
     offset = Offset("feed-1", {0: 8})
     (folder / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset.to_json())}')
     assert journal.planned(0) == offset
+    journal.start_checkpoint(5)
+    assert journal.planned(5) == offset
+    journal.start_checkpoint(0)
     (folder / "1").write_text("v2\n{}\n{}")
     with pytest.raises(JournalRefused, match="unknown form"):
         journal.planned(1)

@@ -29,7 +29,7 @@ def test_every_option_is_read_in_any_case():
             "minPollInterval": "0ms",
             "connectTimeout": "2s",
             "readTimeout": "3m",
-            "maxRetries": "0",
+            "maxOutage": "10m",
         }
     )
     assert options == Options(
@@ -45,7 +45,7 @@ def test_every_option_is_read_in_any_case():
         poll_interval_ms=0,
         connect_timeout_ms=2_000,
         read_timeout_ms=180_000,
-        retries_max=0,
+        outage_max_ms=600_000,
     )
 
 
@@ -62,7 +62,7 @@ def test_every_option_is_read_in_any_case():
         ("maxEventsPerTrigger", "-1", "at least 1"),
         ("targetEventsPerTask", "many", "at least 1"),
         ("failOnDataLoss", "no", "true or false"),
-        ("readTimeout", "60", "250ms or 60s"),
+        ("readTimeout", "60", "250ms, 60s, 10m or 7d"),
         ("consumer", "c" * 129, "128 bytes"),
     ],
 )

@@ -94,12 +94,13 @@ def plain_report(events, source="change feed"):
     bucket_ms = bucket_width_ms(span_ms)
     names = [name for name, _ in Counter(event.tube for event in events).most_common()]
     failed = Counter()
-    last_ms = {}
+    last_ms, example = {}, {}
     for event in events:
         if kind_of(event) in FAILURES:
-            key = (event.tube, kind_of(event), event.reason)
+            key = (event.tube, kind_of(event), event.reason, event.fingerprint)
             failed[key] += 1
             last_ms[key] = max(last_ms.get(key, 0), event.at_ms)
+            example[key] = min(example.get(key, event.message), event.message)
     finished = Counter((one.tube, one.attempt) for one in events if one.kind == ChangeEvent.ACK)
     return Report(
         source=source,
@@ -111,7 +112,7 @@ def plain_report(events, source="change feed"):
         bucket_ms=bucket_ms,
         timeline=timeline_of(events, bucket_ms),
         failures=[
-            FailureCount(*key, count, last_ms[key])
+            FailureCount(*key, count, last_ms[key], example[key])
             for key, count in sorted(failed.items(), key=lambda item: (-item[1], item[0]))
         ],
         attempts=[AttemptCount(*key, tasks) for key, tasks in sorted(finished.items())],
@@ -193,7 +194,8 @@ def test_a_timeline_has_a_readable_number_of_steps(span_ms):
     ("milliseconds", "text"),
     [
         (None, "-"), (0, "0 ms"), (999.4, "999 ms"), (999.6, "1 s"), (1_250, "1.25 s"),
-        (59_900, "59.9 s"), (90_000, "1.5 min"), (600_000, "10 min"), (9_000_000, "2.5 h"),
+        (59_900, "59.9 s"), (59_960, "1 min"), (100_200, "1 min 40 s"), (600_000, "10 min"),
+        (3_599_700, "1 h"), (7_500_000, "2 h 05 min"), (93_600_000, "26 h"),
     ],
 )  # fmt: skip
 def test_a_duration_is_written_with_a_fitting_unit(milliseconds, text):
@@ -272,6 +274,17 @@ def test_many_tubes_share_the_last_colour(events, tmp_path):
     colours = colours_of(report)
     assert (len(colours), [*colours][-1]) == (8, "others")
     assert len({*colours.values()}) == 8
+    assert write_report(report, tmp_path).exists()
+
+
+def test_a_tube_without_marks_in_the_charts_gets_no_colour(events, tmp_path):
+    last_ms = max(event.at_ms for event in events)
+    touched = replace(
+        events[0], tube="idle", kind=ChangeEvent.TOUCH, from_state=0, to_state=0, at_ms=last_ms
+    )
+    report = plain_report([*events, touched])
+    assert "idle" in {tube.name for tube in report.tubes}
+    assert "idle" not in colours_of(report)
     assert write_report(report, tmp_path).exists()
 
 

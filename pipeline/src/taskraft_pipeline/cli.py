@@ -1,4 +1,4 @@
-"""The commands ``taskraft pipeline export|verify|report|doctor``.
+"""The commands of ``taskraft pipeline``.
 
 Each command imports its dependencies when it runs, so that help and usage errors are fast.
 """
@@ -7,32 +7,42 @@ Each command imports its dependencies when it runs, so that help and usage error
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from taskraft_pipeline.command_options import settings, spark_options, target_option
 from taskraft_pipeline.errors import PipelineError
+from taskraft_pipeline.plan_commands import PLAN_COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft_pipeline.journal.export import PublishedBatch
+    from taskraft_pipeline.journal.batch_writer import PublishedBatch
 
-DEFAULT_TARGET: Final = "127.0.0.1:7401"
-"""Address of a development cluster."""
+FOLLOW_OUTAGE: Final = "1h"
+"""Maximum time without an answer from any node, for an export that follows the feed."""
+ONE_RUN_OUTAGE: Final = "1m"
+"""Maximum time without an answer from any node, for an export that ends."""
+WATCH_SECONDS: Final = 5
+"""Time between two checks whether any node answers an export, in seconds."""
+EXIT_PROBLEMS: Final = 1
+EXIT_EMPTY: Final = 3
 OWN_ERROR: Final = re.compile(r"taskraft_pipeline\.errors\.\w+: (.+)")
 """Matches an error of the data source inside Spark's traceback."""
-
-Command = TypeVar("Command", bound=Callable[..., None])
+MISSING_PACKAGE: Final = re.compile(r"No module named '(?:taskraft|pyspark_taskraft)")
+NOT_INSTALLED: Final = (
+    "the Python of the executors has no taskraft-pipeline; install the package there, or set"
+    " PYSPARK_PYTHON to a Python that has the package (docs/pipeline.md has a recipe)"
+)
 
 
 class PipelineGroup(click.Group):
     """The command group: prints failures in one line."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command."""
+        """Run a command; print a failure in one line."""
         try:
             return super().invoke(ctx)
         except PipelineError as error:
@@ -46,52 +56,20 @@ class PipelineGroup(click.Group):
 
 def failure_text(error: Exception) -> str | None:
     """Return the message of a Spark error; None for any other error."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    if not isinstance(error, PySparkException):
+    if not isinstance(error, (PySparkException, Py4JJavaError)):
         return None
-    own = OWN_ERROR.findall(str(error))
-    return str(own[-1]) if own else str(error).partition("\n\nJVM stacktrace")[0]
-
-
-def target_option(command: Command) -> Command:
-    """Add the option for the address of the cluster."""
-    return click.option(
-        "-t",
-        "--target",
-        "--endpoints",
-        "endpoints",
-        envvar="TASKRAFT_TARGET",
-        default=DEFAULT_TARGET,
-        show_default=True,
-        help="Addresses of some nodes, host:port,host:port.",
-    )(command)
-
-
-def spark_options(command: Command) -> Command:
-    """Add the options for the Spark session."""
-    for option in (
-        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting."),
-        click.option(
-            "--master",
-            default="local[*,3]",
-            show_default=True,
-            help="Spark master; taskraft-pipeline must be installed on the executors.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def settings(conf: Sequence[str]) -> dict[str, str]:
-    """Return the given Spark settings."""
-    found = {}
-    for text in conf:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise click.BadParameter(f"a setting must have the form KEY=VALUE, not {text!r}")
-        found[key] = value
-    return found
+    text = str(error)
+    own = OWN_ERROR.findall(text)
+    if own:
+        return str(own[-1])
+    if "DATA_SOURCE_NOT_FOUND" in text or MISSING_PACKAGE.search(text):
+        return NOT_INSTALLED
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.toString()).partition("\n")[0]
+    return text.partition("\n\nJVM stacktrace")[0]
 
 
 @click.group(cls=PipelineGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -113,7 +91,12 @@ def pipeline() -> None:
     help="Pause between batches with --follow, in seconds.",
 )
 @click.option(
-    "--batch-events", default=500_000, show_default=True, help="Maximum number of events per batch."
+    "-o",
+    "--option",
+    "more",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of the data source, for example tubes=emails,sms; can be repeated.",
 )
 @spark_options
 def export(
@@ -121,25 +104,33 @@ def export(
     folder: str,
     follow: bool,  # noqa: FBT001 - click passes flags like this
     interval_seconds: int,
-    batch_events: int,
+    more: Sequence[str],
     master: str,
     conf: Sequence[str],
 ) -> None:
     """Append the feed to a journal of Parquet files, each event exactly once.
 
-    The export can be killed at any time and started again. Example:
+    The export can be killed at any time and started again. The nodes keep events until they are in
+    the journal: for consumerTtl (7d) after the last batch, up to the maximum size of the feed.
+    With failOnDataLoss=false, a gap is recorded. With --follow, the export waits up to an hour for
+    nodes that do not answer (maxOutage). Example:
 
-        taskraft pipeline export --journal var/journal
+        taskraft pipeline export --journal var/journal -o maxEventsPerTrigger=100000
     """
     from taskraft_pipeline.journal import export as exporting
     from taskraft_pipeline.journal.journal import Journal
+    from taskraft_pipeline.journal.outage_watch import OutageWatch
     from taskraft_pipeline.options import parse
-    from taskraft_pipeline.spark_session import spark_session
+    from taskraft_pipeline.spark_session import CONNECT, spark_session
 
+    if master.startswith(CONNECT):
+        raise click.BadParameter("an export writes files beside its driver; run it on the server")
     journal = Journal.at(folder)
-    options = {"endpoints": endpoints, "maxEventsPerTrigger": str(batch_events)}
+    outage = FOLLOW_OUTAGE if follow else ONE_RUN_OUTAGE
+    options = {"endpoints": endpoints, "maxOutage": outage, **settings(more)}
+    parsed = parse(options)
     with journal.locked():
-        exporting.prepare(journal, parse(options))
+        exporting.prepare(journal, parsed)
         with spark_session("taskraft export", master, settings=settings(conf)) as spark:
             query = exporting.start(
                 spark,
@@ -148,8 +139,10 @@ def export(
                 interval_ms=interval_seconds * 1_000 if follow else None,
                 on_published=print_progress,
             )
+            watch = OutageWatch(parsed, lambda text: click.echo(text, err=True))
             try:
-                query.awaitTermination()
+                while not query.awaitTermination(WATCH_SECONDS):
+                    watch.check()
             except KeyboardInterrupt:
                 query.stop()
     print_verdict(journal.root, is_deep=False)
@@ -157,25 +150,27 @@ def export(
 
 def print_progress(progress: PublishedBatch) -> None:
     """Print the number of events of a published batch."""
-    click.echo(f"batch {progress.batch}: {progress.events:,} events")
+    lost = f", {progress.lost:,} lost to retention" if progress.lost else ""
+    lag = f"{progress.lag:,} behind the feed"
+    click.echo(f"batch {progress.batch}: {progress.events:,} events{lost}, {lag}")
 
 
 @pipeline.command()
 @click.argument("folder")
 @click.option("--deep", is_flag=True, help="Also read every file.")
 def verify(folder: str, deep: bool) -> None:  # noqa: FBT001 - click passes flags like this
-    """Check that a journal holds every event of its range exactly once.
+    """Check that a journal has every event of its range exactly once.
 
-    Exits with 1 if it does not. Example:
+    Without --deep, the content of the files is not read. Exits with 1 if the journal has problems,
+    and with 3 if it is empty. Example:
 
         taskraft pipeline verify var/journal --deep
     """
-    if not print_verdict(Path(folder), is_deep=deep):
-        raise SystemExit(1)
+    raise SystemExit(print_verdict(Path(folder), is_deep=deep))
 
 
-def print_verdict(folder: Path, *, is_deep: bool) -> bool:
-    """Print the content of a journal; return whether it is complete."""
+def print_verdict(folder: Path, *, is_deep: bool) -> int:
+    """Print the content of a journal; return the exit status."""
     from taskraft_pipeline.journal.journal import Journal
     from taskraft_pipeline.journal.verify import verify as find_out
 
@@ -184,12 +179,108 @@ def print_verdict(folder: Path, *, is_deep: bool) -> bool:
         click.echo(f"note: {note}")
     for problem in verdict.problems:
         click.echo(f"problem: {problem}", err=True)
-    found = "with problems" if verdict.problems else "every event exactly once"
     click.echo(
         f"{folder}: {verdict.events:,} events in {verdict.batches} batches of feed"
-        f" {verdict.feed_id}: {found}"
+        f" {verdict.feed_id}: {verdict.conclusion}"
     )
-    return not verdict.problems
+    if verdict.chain:
+        click.echo(f"digest: {verdict.chain}")
+    if verdict.problems:
+        return EXIT_PROBLEMS
+    return 0 if verdict.batches else EXIT_EMPTY
+
+
+@pipeline.command()
+@click.argument("folder")
+@spark_options
+def compact(folder: str, master: str, conf: Sequence[str]) -> None:
+    """Merge the files of a journal into large files by date and tube.
+
+    An export may run at the same time. Replaced files are deleted by a later run, 24 hours after
+    their replacement. Example:
+
+        taskraft pipeline compact var/journal
+    """
+    from taskraft_pipeline.journal import compaction
+    from taskraft_pipeline.journal.journal import Journal
+    from taskraft_pipeline.spark_session import CONNECT, spark_session
+
+    if master.startswith(CONNECT):
+        raise click.BadParameter(
+            "a compaction checks files beside its driver; run it on the server"
+        )
+    journal = Journal.at(folder)
+    journal.start()
+    with (
+        journal.locked("compaction"),
+        spark_session("taskraft compact", master, settings=settings(conf)) as spark,
+    ):
+        done = compaction.compact(spark, journal)
+    click.echo(
+        f"generation {done.generation}: {done.batches:,} new batches with {done.events:,} events,"
+        f" {done.files:,} files; {done.deleted:,} replaced files deleted"
+    )
+
+
+@pipeline.command()
+@click.argument("folder")
+@click.option(
+    "--out", "--output", default="var/tables", show_default=True, help="Folder of the tables."
+)
+@click.option(
+    "--wait-target",
+    "wait_targets",
+    multiple=True,
+    metavar="[TUBE=]DURATION",
+    help="Longest intended wait of a tube, or of all others (60s); can be repeated.",
+)
+@spark_options
+def analyse(
+    folder: str, out: str, wait_targets: Sequence[str], master: str, conf: Sequence[str]
+) -> None:
+    """Compute tables about queues from a journal: only the dates that have new events.
+
+    Incidents and capacity refer to the targets of waits; other targets than before compute all
+    dates again. docs/pipeline.md describes the tables and the views on them. Example:
+
+        taskraft pipeline analyse var/journal --out var/tables --wait-target mail=5s
+    """
+    from taskraft_pipeline.analytics.analysis import analyse as compute
+    from taskraft_pipeline.analytics.wait_targets import parse_wait_targets
+    from taskraft_pipeline.journal.journal import Journal
+    from taskraft_pipeline.spark_session import CONNECT, spark_session
+
+    if master.startswith(CONNECT):
+        raise click.BadParameter("the tables are written beside the driver; run it on the server")
+    journal = Journal.at(folder)
+    journal.start()
+    targets = parse_wait_targets(wait_targets)
+    with spark_session("taskraft analyse", master, settings=settings(conf)) as spark:
+        done = compute(spark, journal, Path(out), targets)
+    dates = ", ".join(done.dates) or "no new events"
+    click.echo(f"{out}: {dates}; {done.events:,} events")
+
+
+@pipeline.command()
+@click.argument("folder")
+@click.argument("tube")
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, type=int)
+def erase(folder: str, tube: str, task_ids: Sequence[int]) -> None:
+    """Remove the texts of tasks from a journal: sub-queue, session, type, failure and target.
+
+    The events stay, so the journal still verifies. All batches must be compacted, and no export may
+    run. Example:
+
+        taskraft pipeline erase var/journal emails 4711 4712
+    """
+    from taskraft_pipeline.journal import erasure
+    from taskraft_pipeline.journal.journal import Journal
+
+    journal = Journal.at(folder)
+    journal.start()
+    with journal.locked(), journal.locked("compaction"):
+        events = erasure.erase(journal, tube, task_ids)
+    click.echo(f"{events:,} events of {len(set(task_ids)):,} tasks changed")
 
 
 @pipeline.command()
@@ -234,6 +325,8 @@ def doctor(endpoints: str, folder: str | None) -> None:
     """Check Java, versions, nodes and journal, and print what to do.
 
     Exits with 1 if a check fails.
+
+    Example: taskraft pipeline doctor --journal var/journal
     """
     from taskraft_pipeline.doctor import examine
 
@@ -242,3 +335,7 @@ def doctor(endpoints: str, folder: str | None) -> None:
         click.echo(f"{'ok ' if finding.is_well else 'BAD'}  {finding.subject}: {finding.text}")
     if not all(finding.is_well for finding in findings):
         raise SystemExit(1)
+
+
+for command in PLAN_COMMANDS:
+    pipeline.add_command(command)

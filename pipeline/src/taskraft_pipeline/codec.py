@@ -35,6 +35,7 @@ ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
     "INT": pa.int32(),
     "BIGINT": pa.int64(),
     "STRING": pa.string(),
+    "BINARY": pa.binary(),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
 }
 """Arrow type by Spark type; Spark refuses a batch whose timestamps have another unit or zone."""
@@ -45,9 +46,9 @@ INSTANTS: Final = {"ts": "at_ms", "created_ts": "created_ms", "since_ts": "since
 MICROSECONDS_PER_MS: Final = 1_000
 
 
-def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+def arrow_schema(columns: Sequence[str], types: Mapping[str, str] = COLUMNS) -> pa.Schema:
     """Return the Arrow schema of some columns; it must equal the schema that Spark derives."""
-    return pa.schema([(name, ARROW_TYPES[COLUMNS[name]]) for name in columns])
+    return pa.schema([(name, ARROW_TYPES[types[name]]) for name in columns])
 
 
 def number_array(found: Numbers) -> pa.Array:
@@ -60,10 +61,27 @@ def text_array(texts: Sequence[str]) -> pa.Array:
     """Return strings as an Arrow array; an empty string becomes null."""
     encoded = [text.encode() for text in texts]
     lengths = np.array([0, *map(len, encoded)], INT32)
-    ends = np.cumsum(lengths, dtype=INT32)
     present = np.packbits(lengths[1:] > 0, bitorder="little")
-    buffers = [pa.py_buffer(data) for data in (present, ends, b"".join(encoded))]
-    return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
+    return bytes_array(encoded, lengths, present, pa.string())
+
+
+def bytes_array(
+    contents: Sequence[bytes],
+    lengths: Numbers,
+    present: np.ndarray[tuple[int], np.dtype[np.uint8]],
+    kind: pa.DataType,
+) -> pa.Array:
+    """Return strings of bytes as an Arrow array.
+
+    Args:
+        contents: the strings.
+        lengths: 0, and the length of each string.
+        present: one bit per string; 0 for null.
+        kind: Arrow type of the array.
+    """
+    ends = np.cumsum(lengths, dtype=INT32)
+    buffers = [pa.py_buffer(data) for data in (present, ends, b"".join(contents))]
+    return pa.Array.from_buffers(kind, len(contents), buffers)
 
 
 def enum_array(values: Sequence[tuple[str, int]]) -> pa.Array:
@@ -111,6 +129,8 @@ def column(chunk: ReadChangesResponse, name: str, texts: pa.Array) -> pa.Array:
     data = getattr(columns, name)
     if name in ENUMERATIONS:
         return dictionary_array(ENUMERATIONS[name], data, INT8, rows, name)
+    if name == "fingerprint":
+        return fingerprints(data, rows)
     if COLUMNS[name] == "STRING":
         return dictionary_array(texts, data, INT32, rows, name)
     return number_array(values(data, INT32 if COLUMNS[name] == "INT" else INT64, rows, name))
@@ -150,12 +170,23 @@ def values(data: bytes, kind: np.dtype[np.signedinteger], rows: int, name: str) 
 
 def instants(data: bytes, rows: int, name: str) -> pa.Array:
     """Return ms since the epoch as timestamps; 0 becomes null."""
-    found = values(data, INT64, rows, name)
+    return instant_array(values(data, INT64, rows, name))
+
+
+def instant_array(found: Numbers) -> pa.Array:
+    """Return ms since the epoch as timestamps; 0 becomes null."""
     present = None
     if not found.all():
         present = pa.py_buffer(np.packbits(found != 0, bitorder="little"))
     microseconds = pa.py_buffer(found * MICROSECONDS_PER_MS)
-    return pa.Array.from_buffers(ARROW_TYPES["TIMESTAMP"], rows, [present, microseconds])
+    return pa.Array.from_buffers(ARROW_TYPES["TIMESTAMP"], len(found), [present, microseconds])
+
+
+def fingerprints(data: bytes, rows: int) -> pa.Array:
+    """Return the fingerprints of failures; 0 becomes null."""
+    found = values(data, INT64, rows, "fingerprint")
+    present = pa.py_buffer(np.packbits(found != 0, bitorder="little"))
+    return pa.Array.from_buffers(pa.int64(), rows, [present, pa.py_buffer(found)])
 
 
 def dictionary_array(

@@ -83,7 +83,7 @@ def dotted(version: tuple[int, ...]) -> str:
 
 def examine_node(address: str) -> tuple[Finding, Feed | None]:
     """Ask a node for its feed, without retries."""
-    options = Options(endpoints=(address,), retries_max=0, read_timeout_ms=TIMEOUT_MS)
+    options = Options(endpoints=(address,), outage_max_ms=0, read_timeout_ms=TIMEOUT_MS)
     try:
         with FeedClient((address,), options) as client:
             feed = describe(client, is_linearizable=False)
@@ -104,7 +104,7 @@ def examine_journal(folder: str, feed: Feed | None) -> Finding:
         return Finding("journal", is_well=False, text=str(error))
     if verdict.problems:
         return Finding("journal", is_well=False, text="; ".join(verdict.problems))
-    text = f"{verdict.events:,} events, each exactly once"
+    text = f"{verdict.events:,} events, {verdict.conclusion}"
     if feed is not None:
         behind = sum(feed.high.values()) - sum(verdict.next_seq.values())
         text += f", {behind:,} behind the feed"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from google.rpc import error_details_pb2, status_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import grpc
 
@@ -58,17 +58,60 @@ class FeedBroken(PipelineError):
     """
 
 
+class TasksRefused(PipelineError):
+    """A row is not a valid task; correct the rows, or set ``rejects`` to put the other rows."""
+
+
+class TransactionRefused(PipelineError):
+    """A transaction cannot be committed; nothing was put, and a new attempt may succeed."""
+
+
+class TransactionReused(PipelineError):
+    """Another query has committed this ``txnAppId`` and version, so this query could lose rows.
+
+    A query with a new checkpoint counts its batches from 0. Choose a new ``txnAppId`` for it.
+    """
+
+
+class SnapshotExpired(PipelineError):
+    """The node no longer keeps the snapshot of a query, or has died; call ``load()`` again.
+
+    Raise ``snapshotTtl`` if more time passes between two reads of one DataFrame.
+    """
+
+
 class JournalRefused(PipelineError):
     """The journal's folder does not match the feed, the checkpoint, or its own manifests."""
 
 
-def error_info(error: grpc.RpcError) -> tuple[str, Mapping[str, str]]:
-    """Return reason and metadata of a failed call; empty if the call has no ErrorInfo."""
+def refusal(error: FeedRefused) -> grpc.RpcError:
+    """Return the failed call behind a refusal."""
+    cause = error.__cause__
+    assert cause is not None, "a refusal is raised from the error of its call"
+    return cast("grpc.RpcError", cause)
+
+
+def field_violations(error: grpc.RpcError) -> list[tuple[str, str]]:
+    """Return path and description of each invalid field that a failed call names."""
+    return [
+        (violation.field, violation.description)
+        for status in _statuses(error)
+        for detail in status.details
+        if detail.type_url.endswith("/google.rpc.BadRequest")
+        for violation in error_details_pb2.BadRequest.FromString(detail.value).field_violations
+    ]
+
+
+def _statuses(error: grpc.RpcError) -> Iterator[status_pb2.Status]:
     trailers = getattr(error, "trailing_metadata", lambda: None)() or ()
     for key, value in trailers:
-        if key != STATUS_KEY:
-            continue
-        status = status_pb2.Status.FromString(value)
+        if key == STATUS_KEY:
+            yield status_pb2.Status.FromString(value)
+
+
+def error_info(error: grpc.RpcError) -> tuple[str, Mapping[str, str]]:
+    """Return reason and metadata of a failed call; empty if the call has no ErrorInfo."""
+    for status in _statuses(error):
         for detail in status.details:
             info = error_details_pb2.ErrorInfo()
             if detail.Unpack(info) and info.domain == DOMAIN:

@@ -36,6 +36,7 @@ class Feed:
         low: oldest sequence number that is kept, by partition.
         high: next sequence number, by partition.
         addresses: client addresses of the nodes.
+        leader: client address of the leader; empty if no leader is known.
         now_ms: time of the cluster's clock.
     """
 
@@ -43,11 +44,18 @@ class Feed:
     low: Mapping[int, int]
     high: Mapping[int, int]
     addresses: tuple[str, ...]
+    leader: str
     now_ms: int
 
     def reachable_at(self, given: tuple[str, ...]) -> tuple[str, ...]:
         """Return the nodes to read from: first the given nodes, then the feed's other nodes."""
         return tuple(dict.fromkeys((*given, *self.addresses)))
+
+    def followers_first(self, given: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the nodes to read from, with the leader as the last one."""
+        others = dict.fromkeys((*self.addresses, *given))
+        others.pop(self.leader, None)
+        return (*others, self.leader) if self.leader else tuple(others)
 
     def check(self, feed_id: str) -> None:
         """Raise FeedMismatch if a position belongs to another feed."""
@@ -75,6 +83,7 @@ def describe(client: FeedClient, *, is_linearizable: bool) -> Feed:
         low={one.partition: one.low_seq for one in answer.partitions},
         high={one.partition: one.high_seq for one in answer.partitions},
         addresses=tuple(node.address for node in answer.nodes if node.address),
+        leader=next((node.address for node in answer.nodes if node.leader), ""),
         now_ms=answer.now_ms,
     )
 

@@ -38,7 +38,7 @@ class FeedStream:
         self.endpoints = options.endpoints
 
     def initial(self) -> Offset:
-        """Return where a new query begins.
+        """Return the offset at which a new query begins.
 
         Raises:
             FeedMismatch, CursorTrimmed: the feed does not contain ``startingOffsets``.
@@ -52,7 +52,7 @@ class FeedStream:
         self._target = self._described(is_linearizable=True)
 
     def latest(self, start: Offset, events_max: int | None) -> Offset:
-        """Return where the next batch ends; equal to ``start`` if there is nothing new.
+        """Return the offset at which the next batch ends; ``start`` if there is nothing new.
 
         Everything before ``start`` is in Spark's commit log, so this method reports progress to the
         service. It also detects that retention has passed ``start``, before Spark logs a range that
@@ -88,13 +88,15 @@ class FeedStream:
 
     def _commit(self, start: Offset) -> None:
         """Report once to the service that everything before ``start`` is processed."""
-        if not self._options.consumer or start == self._committed:
+        options = self._options
+        if not (options.consumer and options.consumer_ttl_ms) or start == self._committed:
             return
         request = CommitCursorRequest(
             request_id=str(uuid.uuid4()),
-            client_id=self._options.consumer,
-            consumer=self._options.consumer,
+            client_id=options.consumer,
+            consumer=options.consumer,
             cursor=FeedCursor(feed_id=start.feed_id, next_seq=start.next_seq),
+            idle_ttl_ms=options.consumer_ttl_ms,
         )
         try:
             self._client.call(lambda stub, seconds: stub.CommitCursor(request, timeout=seconds))

@@ -1,4 +1,4 @@
-"""Compute where a query begins, and where its next batch ends."""
+"""Compute the offsets at which a query begins and at which its next batch ends."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def skip_trimmed(start: Offset, feed: Feed, *, is_loss_failure: bool) -> Offset:
 
 
 def advance(start: Offset, high: Mapping[int, int], events_max: int | None) -> Offset:
-    """Return the position up to ``events_max`` events after ``start``, divided by lag.
+    """Return the position at most ``events_max`` events after ``start``.
+
+    Each partition gets a share of the events in proportion to its lag, the number of its unread
+    events.
 
     The position never moves back, even if ``high`` comes from a lagging node.
     """

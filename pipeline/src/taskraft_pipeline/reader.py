@@ -9,9 +9,10 @@ batch, whereas the ``start`` of ``latestOffset`` is always durable.
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -61,21 +62,38 @@ def plan(
     ]
 
 
+BATCH_ROWS_MIN: Final = 20_000
+"""Minimum number of rows of a record batch, except for the last batch of a Spark task.
+
+Spark spends a fixed time on each batch, and a node with few tasks per second sends small chunks.
+"""
+
+
 def read_partition(options: Options, work: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the events of one Spark task, one record batch per non-empty chunk."""
+    """Yield the events of one Spark task, in batches of at least ``BATCH_ROWS_MIN`` rows."""
     if not isinstance(work, ChangesPartition):
         return  # Spark's placeholder for a query without partitions
     # Import Arrow only in executors; the processes that plan a query do not need it.
+    import pyarrow as pa  # noqa: PLC0415 - in executors only
+
     from taskraft_pipeline.codec import record_batch  # noqa: PLC0415 - in executors only
 
     with FeedClient(work.endpoints, options, work.first) as client:
         reader = RangeReader(
             client, work.feed_id, tubes=options.tubes, is_loss_failure=options.is_loss_failure
         )
-        for whole in work.ranges:
-            for chunk in reader.read(whole):
-                if chunk.rows:
-                    yield record_batch(chunk, options.columns)
+        batches: list[pa.RecordBatch] = []
+        rows = 0
+        for chunk in itertools.chain.from_iterable(map(reader.read, work.ranges)):
+            if not chunk.rows:
+                continue
+            batches.append(record_batch(chunk, options.columns))
+            rows += chunk.rows
+            if rows >= BATCH_ROWS_MIN:
+                yield pa.concat_batches(batches)
+                batches, rows = [], 0
+        if batches:
+            yield pa.concat_batches(batches)
 
 
 class ChangesReader(DataSourceReader):
@@ -118,7 +136,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def initialOffset(self) -> dict[str, object]:
-        """Return where a new query begins."""
+        """Return the offset at which a new query begins."""
         return self._stream().initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -126,7 +144,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.events_per_trigger_max)
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
-        """Return where the next batch ends."""
+        """Return the offset at which the next batch ends."""
         events_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         assert events_max is not None or isinstance(limit, ReadAllAvailable), limit
         return self._stream().latest(Offset.from_json(start), events_max).to_json()

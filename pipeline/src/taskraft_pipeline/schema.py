@@ -1,7 +1,8 @@
-"""The columns of a change.
+"""The columns of a change, and of a task in a snapshot.
 
-A missing value is null: the state before a put, the state after a removal, and the sub-queue,
-session, reason or type of a task that has none.
+A missing value is null: the state before a put, the state after a removal, the sub-queue, session
+or type of a task that has none, and reason, message, fingerprint and target without a failure or
+a move.
 """
 
 from __future__ import annotations
@@ -32,10 +33,45 @@ COLUMNS: Final[Mapping[str, str]] = {
     "type": "STRING",
     "payload_bytes": "INT",
     "outcome": "STRING",
+    "message": "STRING",
+    "fingerprint": "BIGINT",
+    "target": "STRING",
 }
 """Spark type of each column, in order."""
 
 
-def spark_schema(columns: Sequence[str]) -> str:
+TASK_COLUMNS: Final[Mapping[str, str]] = {
+    "revision": "BIGINT",
+    "tube": "STRING",
+    "task_id": "BIGINT",
+    "state": "STRING",
+    "attempt": "INT",
+    "priority": "BIGINT",
+    "created_ts": "TIMESTAMP",
+    "since_ts": "TIMESTAMP",
+    "visible_ts": "TIMESTAMP",
+    "expire_ts": "TIMESTAMP",
+    "lease_until_ts": "TIMESTAMP",
+    "retain_until_ts": "TIMESTAMP",
+    "ttr_ms": "BIGINT",
+    "ttl_ms": "BIGINT",
+    "subqueue": "STRING",
+    "type": "STRING",
+    "unique_key": "STRING",
+    "task_group": "STRING",
+    "outcome": "STRING",
+    "failed_attempts": "INT",
+    "times_buried": "INT",
+    "reason": "STRING",
+    "message": "STRING",
+    "content_type": "STRING",
+    "payload": "BINARY",
+}
+"""Spark type of each column of a task, in order."""
+PAYLOAD: Final = "payload"
+"""Column that is read only if the option ``columns`` names it."""
+
+
+def spark_schema(columns: Sequence[str], types: Mapping[str, str] = COLUMNS) -> str:
     """Return the schema of some columns in Spark's notation."""
-    return ", ".join(f"`{name}` {COLUMNS[name]}" for name in columns)
+    return ", ".join(f"`{name}` {types[name]}" for name in columns)

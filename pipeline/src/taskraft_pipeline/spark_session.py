@@ -1,7 +1,9 @@
 """Start Spark: in this process on all cores by default, or on a cluster.
 
 On a cluster, this distribution must be installed in the Python environment of the executors.
-``--py-files`` is not enough, because it does not reach the process that plans a stream.
+``--py-files`` is not enough, because it does not reach the process that plans a stream. Executors
+use the path of this Python, unless PYSPARK_PYTHON names another one, for example in a shipped
+archive.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 EMBEDDED: Final = "local[*,3]"
 """All cores, with three attempts per task; plain ``local[*]`` has only one."""
+CONNECT: Final = "sc://"
+"""Beginning of the address of a Spark Connect server."""
 SHUFFLE_PARTITIONS: Final = 4
 DRIVER_MEMORY: Final = "1g"
 
@@ -55,18 +59,24 @@ def spark_session(
 
     Args:
         name: name of the application.
-        master: Spark master; "local..." runs in this process.
+        master: Spark master; "local..." runs in this process, "sc://host:port" is a Spark Connect
+            server, which needs this distribution and its own Java.
         is_brief: optimise for a short run instead of high throughput.
         settings: Spark settings that override all others.
 
     Raises:
         JavaMissing: Java is missing; the message says how to install it.
     """
-    if not java.is_sufficient():
+    is_remote = master.startswith(CONNECT)
+    if not is_remote and not java.is_sufficient():
         raise JavaMissing(java.HINT)
     scratch = Path(tempfile.mkdtemp(prefix="taskraft-spark-"))
-    builder = SparkSession.builder.appName(name).master(master)
-    chosen = {**SETTINGS}
+    builder = SparkSession.builder.appName(name)
+    builder = builder.remote(master) if is_remote else builder.master(master)
+    # A Spark Connect server has its own settings; a session may set only those of SQL.
+    chosen = {key: text for key, text in SETTINGS.items() if "sql" in key or not is_remote}
+    if not master.startswith(("local", CONNECT)):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = str(worker_python(scratch))
         chosen |= embedded(scratch, is_brief=is_brief)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -50,7 +50,7 @@ def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> BatchConten
         data = path.read_bytes()
         table = pq.read_table(pa.BufferReader(data), columns=INSPECTED)
         place = path.relative_to(root).as_posix()
-        files.append(DataFile(place, table.num_rows, len(data), zlib.crc32(data)))
+        files.append(DataFile(place, table.num_rows, len(data), hashlib.sha256(data).hexdigest()))
         tables.append(table)
         if is_synced:
             sync(path)
@@ -78,7 +78,7 @@ def dense_range(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], folder: Pat
     """
     ordered = np.sort(numbers)
     if not (np.diff(ordered) == 1).all():
-        raise JournalRefused(f"{folder}: some sequence numbers are missing or double")
+        raise JournalRefused(f"{folder}: some sequence numbers are missing or duplicate")
     return HeldRange(int(ordered[0]), int(ordered[-1]), len(ordered))
 
 

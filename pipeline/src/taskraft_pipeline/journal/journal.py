@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from taskraft_pipeline.errors import JournalRefused
+from taskraft_pipeline.journal.generation import Generation
 from taskraft_pipeline.journal.manifest import FORMAT, Manifest
 from taskraft_pipeline.offsets import Offset
 from taskraft_pipeline.schema import COLUMNS
@@ -54,6 +55,33 @@ class Journal:
         """Folder of Spark's checkpoint."""
         return self.root / "_checkpoint"
 
+    @property
+    def checkpoint_base(self) -> Path:
+        """File in the checkpoint with the journal's batch that is batch 0 of the checkpoint."""
+        return self.checkpoint / "_taskraft_base.json"
+
+    def first_batch(self) -> int:
+        """Return the number of the first batch that the present checkpoint has written.
+
+        Raises:
+            JournalRefused: the file with the number is damaged.
+        """
+        if not self.checkpoint_base.exists():
+            return 0
+        base = read_json(self.checkpoint_base).get("first_batch")
+        if not isinstance(base, int):
+            raise JournalRefused(f"{self.checkpoint_base}: damaged: first_batch is {base!r}")
+        return base
+
+    def has_checkpoint(self) -> bool:
+        """Return whether Spark can continue from a checkpoint."""
+        return (self.checkpoint / "metadata").exists()
+
+    def start_checkpoint(self, first_batch: int) -> None:
+        """Begin a new checkpoint whose batch 0 is ``first_batch`` of the journal."""
+        self.checkpoint_base.unlink(missing_ok=True)
+        publish(self.checkpoint_base, {"first_batch": first_batch})
+
     def batch_folder(self, batch: int) -> Path:
         """Return the folder with the files of a batch."""
         return self.root / "raw" / f"batch={batch:0{BATCH_DIGITS}d}"
@@ -68,7 +96,7 @@ class Journal:
         Raises:
             JournalRefused: Spark's offset log has an unknown format.
         """
-        path = self.checkpoint / "offsets" / str(batch)
+        path = self.checkpoint / "offsets" / str(batch - self.first_batch())
         lines = path.read_text().splitlines()
         # Format of the log: a version, the settings of the query, then one line per source.
         if len(lines) != 3 or lines[0] != "v1":
@@ -83,6 +111,7 @@ class Journal:
         """Create a journal that starts at a position of a feed."""
         written = {
             "format": FORMAT,
+            "id": str(uuid.uuid4()),
             "start": start.to_json(),
             "columns": list(COLUMNS),
             "partitioned_by": ["batch", "date"],
@@ -95,6 +124,17 @@ class Journal:
         Raises:
             JournalRefused: there is no journal, or it has another format.
         """
+        return Offset.from_json(self._description().get("start"))
+
+    def id(self) -> str:
+        """Return the id of the journal, which each of its manifests names.
+
+        Raises:
+            JournalRefused: as `start`.
+        """
+        return str(self._description().get("id"))
+
+    def _description(self) -> Mapping[str, object]:
         if not self.exists():
             raise JournalRefused(f"{self.root}: the folder contains no journal")
         stored = read_json(self.description)
@@ -102,48 +142,67 @@ class Journal:
             raise JournalRefused(
                 f"{self.root}: format {stored.get('format')}, this release reads {FORMAT}"
             )
-        return Offset.from_json(stored.get("start"))
+        return stored
 
     def manifest(self, batch: int) -> Manifest | None:
         """Return the manifest of a batch; None if the batch is not published."""
         path = self.manifest_path(batch)
         return Manifest.from_json(read_json(path)) if path.exists() else None
 
-    def manifests(self) -> Iterator[Manifest]:
-        """Yield all manifests in order of their batches; batches may be missing."""
+    def manifests(self, first_batch: int = 0) -> Iterator[Manifest]:
+        """Yield the manifests from a batch on, in order of the batches; batches may be missing."""
+        first = self.manifest_path(first_batch).name
         for path in sorted(self.manifest_path(0).parent.glob("*.json")):
-            yield Manifest.from_json(read_json(path))
+            if path.name >= first:
+                yield Manifest.from_json(read_json(path))
 
-    def position_before(self, batch: int) -> Mapping[int, int]:
-        """Return the start position of a batch.
+    def generation_path(self, number: int) -> Path:
+        """Return the path of the manifest of a generation of compacted files."""
+        return self.root / "_manifests" / "events" / f"{number:0{BATCH_DIGITS}d}.json"
+
+    def generations(self) -> Iterator[Generation]:
+        """Yield the generations that are kept, oldest first."""
+        for path in sorted(self.generation_path(0).parent.glob("*.json")):
+            yield Generation.from_json(read_json(path))
+
+    def generation(self) -> Generation | None:
+        """Return the generation in force; None if the journal was never compacted."""
+        paths = sorted(self.generation_path(0).parent.glob("*.json"))
+        return Generation.from_json(read_json(paths[-1])) if paths else None
+
+    def manifest_before(self, batch: int) -> Manifest | None:
+        """Return the manifest of the previous batch; None for batch 0.
 
         Raises:
             JournalRefused: the previous batch is missing.
         """
         if batch == 0:
-            return self.start().next_seq
+            return None
         previous = self.manifest(batch - 1)
         if previous is None:
             raise JournalRefused(
                 f"{self.root}: Spark's checkpoint continues with batch {batch}, but there is no"
                 f" manifest of batch {batch - 1}"
             )
-        return previous.next_seq
+        return previous
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Lock the journal against other exports; the lock ends with the process.
+    def locked(self, work: str = "export") -> Iterator[None]:
+        """Lock the journal against other work of the same kind; the lock ends with the process.
+
+        Args:
+            work: "export" or "compaction".
 
         Raises:
-            JournalRefused: another export runs.
+            JournalRefused: such work runs.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / "_lock").open("a") as lock:
+        with (self.root / ("_lock" if work == "export" else f"_lock.{work}")).open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise JournalRefused(
-                    f"{self.root}: another export into this journal is running"
+                    f"{self.root}: another {work} of this journal is running"
                 ) from None
             yield
 

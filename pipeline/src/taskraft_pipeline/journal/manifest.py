@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from taskraft_pipeline.errors import JournalRefused
@@ -10,7 +12,7 @@ from taskraft_pipeline.errors import JournalRefused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Format version of manifests and of `_journal.json`; other versions are refused."""
 
 
@@ -24,13 +26,29 @@ class HeldRange:
 
 
 @dataclass(slots=True, frozen=True)
+class LostRange:
+    """Events of one partition that retention removed before the export read them.
+
+    Both bounds are included.
+    """
+
+    first_seq: int
+    last_seq: int
+
+    @property
+    def events(self) -> int:
+        """Number of lost events."""
+        return self.last_seq - self.first_seq + 1
+
+
+@dataclass(slots=True, frozen=True)
 class DataFile:
-    """A Parquet file; its path is relative to the journal."""
+    """A Parquet file; its path is relative to the journal, its digest is SHA-256 in hexadecimal."""
 
     path: str
     events: int
     bytes: int
-    crc32: int
+    sha256: str
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,6 +56,7 @@ class Manifest:
     """The content of one batch.
 
     Attributes:
+        journal: id of the journal.
         batch: number of the batch, from 0, without gaps.
         query: id of the Spark query that wrote the batch; a new checkpoint means a new id.
         held: range by partition; partitions without events in this batch are absent.
@@ -45,8 +64,12 @@ class Manifest:
         first_ms: time of the oldest event in ms, 0 without events.
         last_ms: time of the newest event in ms, 0 without events.
         files: data files, ordered by path.
+        lost: events that retention removed before they were exported, by partition.
+        chain: SHA-256 over the chain of the previous manifest and the rest of this manifest; empty
+            until ``chained``. The last chain therefore identifies the whole journal.
     """
 
+    journal: str
     batch: int
     query: str
     held: Mapping[int, HeldRange]
@@ -54,16 +77,29 @@ class Manifest:
     first_ms: int
     last_ms: int
     files: tuple[DataFile, ...]
+    lost: Mapping[int, LostRange] = field(default_factory=dict)
+    chain: str = ""
 
     @property
     def events(self) -> int:
         """Number of events in the batch."""
         return sum(held.events for held in self.held.values())
 
+    @property
+    def events_lost(self) -> int:
+        """Number of events that retention removed before they were exported."""
+        return sum(lost.events for lost in self.lost.values())
+
+    def chained(self, previous: str) -> Manifest:
+        """Return the manifest with its chain; ``previous`` is the chain of the batch before."""
+        content = json.dumps({**self.to_json(), "chain": previous}, sort_keys=True)
+        return replace(self, chain=hashlib.sha256(content.encode()).hexdigest())
+
     def to_json(self) -> dict[str, object]:
         """Return the manifest in its stored form."""
         return {
             "format": FORMAT,
+            "journal": self.journal,
             "batch": self.batch,
             "query": self.query,
             "ranges": {
@@ -74,6 +110,10 @@ class Manifest:
             "first_ms": self.first_ms,
             "last_ms": self.last_ms,
             "files": [asdict(file) for file in self.files],
+            "lost": {
+                str(one): [lost.first_seq, lost.last_seq] for one, lost in sorted(self.lost.items())
+            },
+            "chain": self.chain,
         }
 
     @classmethod
@@ -89,64 +129,88 @@ class Manifest:
             )
         try:
             return cls(
-                batch=_number(stored["batch"]),
-                query=_text(stored["query"]),
-                held={int(one): _held(held) for one, held in _object(stored["ranges"]).items()},
+                journal=json_text(stored["journal"]),
+                batch=json_number(stored["batch"]),
+                query=json_text(stored["query"]),
+                held={int(one): _held(held) for one, held in json_object(stored["ranges"]).items()},
                 next_seq={
-                    int(one): _number(seq) for one, seq in _object(stored["next_seq"]).items()
+                    int(one): json_number(seq)
+                    for one, seq in json_object(stored["next_seq"]).items()
                 },
-                first_ms=_number(stored["first_ms"]),
-                last_ms=_number(stored["last_ms"]),
-                files=tuple(_file(_object(file)) for file in _list(stored["files"])),
+                first_ms=json_number(stored["first_ms"]),
+                last_ms=json_number(stored["last_ms"]),
+                files=tuple(_file(json_object(file)) for file in json_list(stored["files"])),
+                lost={int(one): _lost(lost) for one, lost in json_object(stored["lost"]).items()},
+                chain=json_text(stored["chain"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise JournalRefused(f"a damaged manifest: {error!r}") from error
 
 
-def _number(found: object) -> int:
+def json_number(found: object) -> int:
+    """Return a number of a stored manifest; raise TypeError for another value."""
     if not isinstance(found, int):
         raise TypeError(f"{found!r} is not a number")
     return found
 
 
-def _text(found: object) -> str:
+def json_text(found: object) -> str:
+    """Return a string of a stored manifest; raise TypeError for another value."""
     if not isinstance(found, str):
         raise TypeError(f"{found!r} is not a string")
     return found
 
 
-def _list(found: object) -> list[object]:
+def json_list(found: object) -> list[object]:
+    """Return a list of a stored manifest; raise TypeError for another value."""
     if not isinstance(found, list):
         raise TypeError(f"{found!r} is not a list")
     return found
 
 
-def _object(found: object) -> dict[str, object]:
+def json_object(found: object) -> dict[str, object]:
+    """Return an object of a stored manifest; raise TypeError for another value."""
     if not isinstance(found, dict):
         raise TypeError(f"{found!r} is not an object")
     return found
 
 
 def _held(found: object) -> HeldRange:
-    first_seq, last_seq, events = map(_number, _list(found))
+    first_seq, last_seq, events = map(json_number, json_list(found))
     return HeldRange(first_seq, last_seq, events)
 
 
+def _lost(found: object) -> LostRange:
+    first_seq, last_seq = map(json_number, json_list(found))
+    return LostRange(first_seq, last_seq)
+
+
 def _file(found: Mapping[str, object]) -> DataFile:
-    events, size, crc32 = (_number(found[name]) for name in ("events", "bytes", "crc32"))
-    return DataFile(_text(found["path"]), events, size, crc32)
+    return DataFile(
+        json_text(found["path"]),
+        json_number(found["events"]),
+        json_number(found["bytes"]),
+        json_text(found["sha256"]),
+    )
 
 
 def manifest_problems(manifest: Manifest, begin: Mapping[int, int]) -> list[str]:
-    """Return why a batch does not hold exactly the events from ``begin`` to its next_seq.
+    """Return why a batch does not have exactly the events from ``begin`` to its ``next_seq``.
+
+    Lost events that the manifest records count as present.
 
     Args:
         manifest: manifest of the batch.
         begin: position after the previous batch; missing partitions begin at 0.
     """
     found = []
-    for partition in sorted({*begin, *manifest.next_seq, *manifest.held}):
+    for partition in sorted({*begin, *manifest.next_seq, *manifest.held, *manifest.lost}):
         first_seq = begin.get(partition, 0)
+        if partition in manifest.lost:
+            lost = manifest.lost[partition]
+            if lost.first_seq != first_seq or lost.events < 1:
+                found.append(f"partition {partition} continues at {first_seq}, but lost {lost}")
+            first_seq = lost.last_seq + 1
         reached = first_seq
         if partition in manifest.held:
             held = manifest.held[partition]

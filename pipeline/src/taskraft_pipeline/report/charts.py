@@ -72,10 +72,20 @@ def draw(report: Report) -> Figure:
 
 
 def colours_of(report: Report) -> dict[str, str]:
-    """Return the colour of each tube with its own colour, busiest tube first."""
-    names = [tube.name for tube in report.tubes]
+    """Return the colour of each tube with its own colour, busiest tube first.
+
+    A tube that has nothing to draw gets no colour.
+    """
+    drawn = {moment.tube for moment in report.timeline if is_drawn(moment)}
+    names = [tube.name for tube in report.tubes if tube.name in drawn]
     found = dict(zip(names[:TUBES_MAX], COLOURS, strict=False))
     return {**found, OTHERS: COLOURS[-1]} if len(names) > TUBES_MAX else found
+
+
+def is_drawn(moment: TimelineBucket) -> bool:
+    """Return whether a chart shows a mark for a bucket of the timeline."""
+    counts = (moment.puts, moment.takes, moment.acks, moment.failures, moment.ready, moment.taken)
+    return any(counts)
 
 
 def style(panel: Axes, title: str, note: str) -> None:
@@ -96,7 +106,7 @@ def series(
     first_ms, last_ms = report.timeline[0].at_ms, report.timeline[-1].at_ms
     size = (last_ms - first_ms) // report.bucket_ms + 1
     found = {name: np.zeros(size) for name in colours}
-    for moment in report.timeline:
+    for moment in filter(is_drawn, report.timeline):
         place = (moment.at_ms - first_ms) // report.bucket_ms
         found[line_of(moment, colours)][place] += getattr(moment, attribute)
     times = [

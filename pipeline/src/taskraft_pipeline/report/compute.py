@@ -38,6 +38,8 @@ COLUMNS: Final = (
     "attempt",
     "since_ts",
     "reason",
+    "message",
+    "fingerprint",
 )
 """Columns that the report needs."""
 
@@ -45,6 +47,8 @@ EXACT_EVENTS_MAX: Final = 5_000_000
 """Maximum number of events for exact percentiles, which keep each distinct duration in memory;
 above it, percentiles are approximate."""
 SKETCH_ACCURACY: Final = 10_000
+FAILURES_MAX: Final = 1_000
+"""Maximum number of different failures in a report; the most frequent failures are listed."""
 
 KINDS: Final = (
     "put", "take", "ack", "kick", "touch", "delete", "delay_due", "ttl_expired", "truncate",
@@ -104,6 +108,8 @@ def with_durations(changes: DataFrame) -> DataFrame:
         "to_state",
         "attempt",
         "reason",
+        "message",
+        "fingerprint",
         f"CASE WHEN kind = 'take' THEN {spent} END AS wait_ms",
         f"CASE WHEN {is_one_of(RUN_ENDS)} AND from_state = 'taken' THEN {spent} END AS run_ms",
         f"{is_one_of(FAILURES)} AS is_failure",
@@ -178,14 +184,16 @@ def compute_timeline(facts: DataFrame, bucket_ms: int) -> list[TimelineBucket]:
 
 
 def compute_failures(facts: DataFrame) -> list[FailureCount]:
-    """Return the number of failed attempts by tube, kind and reason."""
+    """Return the most frequent failures of attempts, by tube, kind, reason and fingerprint."""
     rows = facts.sparkSession.sql(
         """
-        SELECT tube, kind, coalesce(reason, '') AS reason, count(*) AS failures, max(at_ms)
-        FROM {facts} WHERE is_failure GROUP BY tube, kind, reason
-        ORDER BY failures DESC, tube, kind, reason
+        SELECT tube, kind, coalesce(reason, '') AS reason, coalesce(fingerprint, 0) AS fingerprint,
+            count(*) AS failures, max(at_ms), coalesce(min(message), '') AS message
+        FROM {facts} WHERE is_failure GROUP BY tube, kind, reason, fingerprint
+        ORDER BY failures DESC, tube, kind, reason, fingerprint LIMIT {most}
         """,
         facts=facts,
+        most=FAILURES_MAX,
     )
     return [FailureCount(*row) for row in rows.collect()]
 

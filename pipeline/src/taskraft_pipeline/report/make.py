@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_pipeline.journal.export import load
 from taskraft_pipeline.journal.journal import Journal
+from taskraft_pipeline.journal.loading import load
 from taskraft_pipeline.report import charts
 from taskraft_pipeline.report.compute import COLUMNS, compute
 from taskraft_pipeline.report.page import page

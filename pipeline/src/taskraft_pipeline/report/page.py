@@ -18,10 +18,10 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #22272e; background: #f4f5f7
 main { max-width: 1120px; margin: 0 auto; padding: 28px 24px 48px; }
 h1 { font-size: 26px; margin: 0 0 2px; } h2 { font-size: 17px; margin: 34px 0 10px; }
 p { margin: 0; color: #59626d; }
-.cards { display: flex; flex-wrap: wrap; gap: 12px; margin: 22px 0; }
-.card { background: white; border: 1px solid #e4e7eb; border-radius: 8px; padding: 12px 18px;
-        min-width: 118px; flex: 1; }
-.card b { display: block; font-size: 23px; font-weight: 650; white-space: nowrap; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(136px, 1fr)); gap: 12px;
+         margin: 22px 0; }
+.card { background: white; border: 1px solid #e4e7eb; border-radius: 8px; padding: 12px 14px; }
+.card b { display: block; font-size: 21px; font-weight: 650; white-space: nowrap; }
 .card span { color: #59626d; font-size: 13px; }
 .bad b { color: #b3261e; }
 img { width: 100%; background: white; border: 1px solid #e4e7eb; border-radius: 8px; }
@@ -30,6 +30,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { padding: 7px 14px; text-align: right; white-space: nowrap; }
 th { font-weight: 600; color: #59626d; font-size: 13px; border-bottom: 1px solid #e4e7eb; }
 th:first-child, td:first-child { text-align: left; }
+td:last-child { max-width: 420px; overflow: hidden; text-overflow: ellipsis; }
 tr:nth-child(even) td { background: #fafbfc; }
 """
 

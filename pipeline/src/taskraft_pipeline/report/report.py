@@ -148,13 +148,25 @@ class TimelineBucket:
 
 @dataclass(slots=True, frozen=True)
 class FailureCount:
-    """Number of attempts of a tube that ended with one kind of failure."""
+    """Number of attempts of a tube that ended with one kind of failure.
+
+    Attributes:
+        tube: the tube.
+        kind: kind of the event that ended the attempts.
+        reason: class of the failure.
+        fingerprint: hash of the class and of the message without its ids and numbers.
+        count: number of attempts.
+        last_ms: time of the last event.
+        message: message of one of the failures.
+    """
 
     tube: str
     kind: str
     reason: str
+    fingerprint: int
     count: int
     last_ms: int
+    message: str
 
 
 @dataclass(slots=True, frozen=True)

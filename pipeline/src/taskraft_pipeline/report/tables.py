@@ -30,18 +30,18 @@ class Table:
 
 
 def duration(milliseconds: float | None) -> str:
-    """Return a duration with three digits and a unit, such as "1.25 s"."""
+    """Return a duration as people say it, such as "1.25 s", "1 min 40 s" or "2 h 05 min"."""
     if milliseconds is None:
         return NONE
-    for limit, divisor, unit in (
-        (999.5, 1, "ms"),
-        (59_950, 1_000, "s"),
-        (3_597_000, 60_000, "min"),
-    ):
-        if milliseconds < limit:
-            value = milliseconds / divisor
-            return f"{value:.0f} {unit}" if value >= 100 or divisor == 1 else f"{value:.3g} {unit}"
-    return f"{milliseconds / 3_600_000:.3g} h"
+    if milliseconds < 999.5:
+        return f"{milliseconds:.0f} ms"
+    if milliseconds < 59_950:
+        return f"{milliseconds / 1_000:.3g} s"
+    minutes, seconds = divmod(round(milliseconds / 1_000), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds:02} s" if seconds else f"{minutes} min"
+    hours, minutes = divmod(round(milliseconds / 60_000), 60)
+    return f"{hours} h {minutes:02} min" if minutes else f"{hours} h"
 
 
 def count(number: int) -> str:
@@ -105,10 +105,16 @@ def times(report: Report) -> Table:
 def failures(report: Report) -> Table:
     """Return the table of failed attempts by reason."""
     rows = [
-        [f"{one.tube}: {one.reason or one.kind}", one.kind, count(one.count), instant(one.last_ms)]
+        [
+            f"{one.tube}: {one.reason or one.kind}",
+            one.kind,
+            count(one.count),
+            instant(one.last_ms),
+            one.message,
+        ]
         for one in report.failures
     ]
-    return Table("Failures", ["tube: reason", "ended by", "times", "last"], rows)
+    return Table("Failures", ["tube: reason", "ended by", "times", "last", "example"], rows)
 
 
 def attempts(report: Report) -> Table:

@@ -1,0 +1,1 @@
+"""Tables about queues, computed from a journal by date, and views on them for SQL."""

@@ -1,0 +1,146 @@
+"""Run the commands on a Spark cluster with two workers, and on a Spark Connect server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from taskraft_pipeline import java
+from taskraft_pipeline.cli import NOT_INSTALLED
+from taskraft_pipeline.journal.journal import Journal
+from taskraft_pipeline.journal.verify import verify
+from tools.free_addresses import free_addresses
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not java.is_sufficient(), reason=java.HINT),
+]
+
+RUN_SECONDS_MAX = 150
+SPARK = Path(pyspark.__file__).parent
+
+
+@contextmanager
+def daemon(folder, ready, *command):
+    """Run a Spark process until its log has a text."""
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(SPARK),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if ready in line:
+                    break
+            else:
+                pytest.fail("".join(lines))
+            # A full pipe would stop the process.
+            with subprocess.Popen(["cat"], stdin=process.stdout, stdout=subprocess.DEVNULL):
+                yield
+                os.killpg(process.pid, signal.SIGKILL)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def spark_class(name, *arguments):
+    return [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.{name}", *arguments]
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory):
+    """Return the address of a standalone master with two workers."""
+    folder = tmp_path_factory.mktemp("standalone")
+    (address,) = free_addresses(1)
+    host, port = address.split(":")
+    web = ["--webui-port", "0"]
+    worker = ["--cores", "1", "--memory", "700m", *web, f"spark://{address}"]
+    start = spark_class("deploy.master.Master", "--host", host, "--port", port, *web)
+    with (
+        daemon(folder, "New state: ALIVE", *start),
+        daemon(folder, "registered with master", *spark_class("deploy.worker.Worker", *worker)),
+        daemon(folder, "registered with master", *spark_class("deploy.worker.Worker", *worker)),
+    ):
+        yield f"spark://{address}"
+
+
+def run(folder, *arguments, **variables):
+    """Run a command of the pipeline; return its exit status and its output."""
+    settings = ("spark.executor.memory=512m", "spark.driver.host=127.0.0.1")
+    conf = [part for setting in settings for part in ("--conf", setting)]
+    if "sc://" in str(arguments):
+        conf = []
+    done = subprocess.run(
+        [sys.executable, "-m", "taskraft_pipeline", *arguments, *conf],
+        cwd=folder,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **variables},
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS_MAX,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_journal_is_exported_by_two_workers(master, cluster, events, tmp_path):
+    target, folder = cluster.endpoints, str(tmp_path / "journal")
+    code, output = run(
+        tmp_path, "export", "--journal", folder, "--target", target, "--master", master
+    )
+    assert code == 0, output
+    verdict = verify(Journal.at(folder), is_deep=True)
+    assert (verdict.problems, verdict.events) == ([], len(events))
+
+
+def test_an_executor_whose_python_lacks_the_package_gets_one_line(master, cluster, tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o700)
+    code, output = run(
+        *(tmp_path, "report", "--target", cluster.endpoints, "--master", master),
+        PYSPARK_PYTHON=str(bare),
+    )
+    assert code == 1
+    assert output.splitlines()[-1] == f"Error: {NOT_INSTALLED}"
+    assert "Traceback" not in output
+
+
+def test_a_report_is_made_over_spark_connect(cluster, events, tmp_path):
+    (address,) = free_addresses(1)
+    host, port = address.split(":")
+    server = [
+        *(str(SPARK / "bin" / "spark-submit"), "--master", "local[2]"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *("--conf", f"spark.connect.grpc.binding.address={host}"),
+        *("--conf", f"spark.connect.grpc.binding.port={port}"),
+        *("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"),
+        *("--name", "connect", "spark-internal"),
+    ]
+    with daemon(tmp_path, "Spark Connect server started", *server):
+        code, output = run(
+            *(tmp_path, "report", "--target", cluster.endpoints, "--out", "report"),
+            *("--master", f"sc://{address}"),
+        )
+    assert code == 0, output
+    found = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert sum(found["total"]["counts"].values()) == len(events)
