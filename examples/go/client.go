@@ -301,16 +301,29 @@ func (s *Subscription) open(stream grpc.BidiStreamingClient[pb.SubscribeRequest,
 
 // Ack acknowledges tasks on the stream, allows as many further tasks, and returns the refused leases.
 func (s *Subscription) Ack(tokens ...int64) ([]*pb.ItemError, error) {
+	return s.settle(ack(tokens...))
+}
+
+// Release gives a task back after a failed attempt, and allows a further task. The retry policy of the tube
+// decides when the task can be taken again, and when it is buried.
+func (s *Subscription) Release(token int64, failure error) ([]*pb.ItemError, error) {
+	release := &pb.Settlement_Release{Failure: &pb.Failure{Message: failure.Error()}}
+	return s.settle(&pb.Settlement{Tokens: []int64{token}, Action: &pb.Settlement_Release_{Release: release}})
+}
+
+// settle sends a settlement on the stream, and waits for its answer.
+func (s *Subscription) settle(settlement *pb.Settlement) ([]*pb.ItemError, error) {
 	key := newRequestID()
+	tasks := int32(len(settlement.Tokens))
 	// With the idempotency key, a settlement that is sent again has one effect.
 	request := &pb.SubscribeRequest{
-		RequestId: key, IdempotencyKey: key, Settlements: []*pb.Settlement{ack(tokens...)},
-		Credit: &pb.SubscribeRequest_Credit{Tasks: int32(len(tokens))},
+		RequestId: key, IdempotencyKey: key, Settlements: []*pb.Settlement{settlement},
+		Credit: &pb.SubscribeRequest_Credit{Tasks: tasks},
 	}
 	answer := make(chan *pb.SubscribeResponse_Settled, 1)
 	s.mutex.Lock()
 	s.unanswered[key], s.answers[key] = request, answer
-	s.credit += int32(len(tokens))
+	s.credit += tasks
 	if s.stream != nil {
 		// A failed send ends the stream; the next stream sends the settlement again.
 		_ = s.stream.Send(request)

@@ -2,6 +2,7 @@
 //
 //	taskraft-example produce TUBE COUNT
 //	taskraft-example consume TUBE COUNT
+//	taskraft-example work TUBE SLOTS
 //	taskraft-example conformance
 //
 // The client is in client.go. The environment variable TASKRAFT_TARGET has the addresses of the nodes.
@@ -59,16 +60,20 @@ func run() error {
 		return conform(client, os.Stdin, os.Stdout)
 	}
 	if len(os.Args) != 4 {
-		return fmt.Errorf("usage: %s produce|consume TUBE COUNT, or conformance", os.Args[0])
+		return fmt.Errorf("usage: %s produce|consume|work TUBE COUNT, or conformance", os.Args[0])
 	}
 	count, err := strconv.Atoi(os.Args[3])
 	if err != nil {
 		return fmt.Errorf("COUNT: %w", err)
 	}
-	if os.Args[1] == "produce" {
+	switch os.Args[1] {
+	case "produce":
 		return produce(client, os.Args[2], count)
+	case "work":
+		return work(client, os.Args[2], count)
+	default:
+		return consume(client, os.Args[2], count)
 	}
-	return consume(client, os.Args[2], count)
 }
 
 func main() {

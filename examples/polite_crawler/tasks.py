@@ -93,7 +93,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Collect links."""
+        """Collect the target of a link, or begin the title."""
         self._is_in_title = tag == "title"
         target = dict(attrs).get("href")
         if tag == "a" and target:
@@ -106,6 +106,6 @@ class Page(HTMLParser):
         self._is_in_title = False
 
     def handle_data(self, data: str) -> None:
-        """Collect the title."""
+        """Append text to the title."""
         if self._is_in_title:
             self.title += data

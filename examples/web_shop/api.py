@@ -26,7 +26,7 @@ async def place(order: Order) -> dict[str, str]:
 
 @api.get("/orders/{tube}/{number}")
 async def status(tube: str, number: int, wait: int = 0) -> dict[str, str]:
-    """Say how far an order is; wait for up to `wait` seconds until it has ended."""
+    """Return the state of an order; wait up to `wait` seconds for its end."""
     if tube != confirm.tube:
         raise HTTPException(404, "no such order")
     found = await confirm.handle(number).aoutcome(timeout=min(wait, 30))

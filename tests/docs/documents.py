@@ -10,6 +10,9 @@ page, changes this:
     The next block starts when this block has printed a line with TEXT. The block keeps running and
     gets SIGINT at the end of the page.
 
+A page with the comment ``<!-- docs: shared cluster -->`` runs against a development cluster that
+all such pages share, so each of these pages uses tubes of its own.
+
 Other blocks (``console``, ``text``, ``json``, unmarked) are not executed.
 """
 
@@ -28,7 +31,8 @@ from types import TracebackType
 
 ROOT = Path(__file__).parent.parent.parent
 EXECUTED = ("sh", "python")
-BLOCK_SECONDS_MAX = 180
+SHARED_CLUSTER = "<!-- docs: shared cluster -->"
+BLOCK_SECONDS_MAX = 400
 STOP_SECONDS_MAX = 30
 
 FENCE = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -80,16 +84,22 @@ class Session:
     """Runs the blocks of one page; a context manager that stops background blocks.
 
     The blocks share a network of their own where the kernel permits user namespaces.
+
+    Args:
+        beside: session whose network the blocks use; None: a network of their own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, beside: "Session | None" = None) -> None:
+        self.beside = beside
         self.running: list[subprocess.Popen[str]] = []
         self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
         self.prefix: list[str] = []
         self.network: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "Session":
-        if shutil.which("unshare") and shutil.which("nsenter") and shutil.which("ip"):
+        if self.beside is not None:
+            self.prefix = self.beside.prefix
+        elif shutil.which("unshare") and shutil.which("nsenter") and shutil.which("ip"):
             network = subprocess.Popen(
                 NETWORK,
                 stdout=subprocess.PIPE,

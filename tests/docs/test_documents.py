@@ -2,14 +2,23 @@
 
 import re
 import shutil
+import subprocess
 
 import pytest
 
-from tests.docs.documents import ROOT, Block, Session, blocks, pages
+from tests.docs.documents import FENCE, ROOT, SHARED_CLUSTER, Block, Session, blocks, pages
 from tools.environment import JAVA_FLOOR, JAVA_HINT, java_version
 
-NEEDS_SPARK = ("docs/pipeline.md",)
-NEEDS_PROGRAM = {"docs/security.md": "openssl"}
+NEEDS_SPARK = ("docs/pipeline.md", "docs/how-to/queue-to-dashboard.md")
+NEEDS_GO = ("docs/how-to/write-a-worker-in-go.md",)
+GO_PACKAGES = (
+    "google.golang.org/grpc",
+    "google.golang.org/genproto/googleapis/rpc/errdetails",
+    "google.golang.org/grpc/cmd/protoc-gen-go-grpc",
+    "google.golang.org/protobuf/cmd/protoc-gen-go",
+)
+NEEDS_PROGRAM = {"docs/security.md": "openssl", **dict.fromkeys(NEEDS_GO, "go")}
+MARKS = ((pytest.mark.spark, NEEDS_SPARK), (pytest.mark.foreign, NEEDS_GO))
 PAGES = [str(page.relative_to(ROOT)) for page in pages() if page.exists()]
 EXECUTABLE = [
     page
@@ -17,6 +26,7 @@ EXECUTABLE = [
     if any(block.directive != "skip" for block in blocks(page, (ROOT / page).read_text()))
 ]
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+RULE = re.compile(r"\|( :?-+:? \|)+")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -29,23 +39,37 @@ def anchors(page):
     return {anchor(heading) for heading in HEADING.findall(page.read_text())}
 
 
+@pytest.fixture(scope="module")
+def shared_cluster():
+    """Return a session with a development cluster, for the pages that share one."""
+    command = ".venv/bin/taskraft dev\n"
+    with Session() as session:
+        session.run(Block("shared cluster", 1, "sh", command, "background", "Ctrl-C"))
+        yield session
+
+
 @pytest.mark.docs
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.spark if page in NEEDS_SPARK else ())
+        pytest.param(page, marks=[mark for mark, named in MARKS if page in named])
         for page in EXECUTABLE
     ],
 )
-def test_the_code_blocks_of_a_page_run(page):
+def test_the_code_blocks_of_a_page_run(page, request):
     if page in NEEDS_SPARK and java_version() < JAVA_FLOOR:
         pytest.skip(JAVA_HINT)
     program = NEEDS_PROGRAM.get(page)
     if program and shutil.which(program) is None:
         pytest.skip(f"not installed: {program}")
-    with Session() as session:
-        worked = [session.run(block) for block in blocks(page, (ROOT / page).read_text())]
+    if page in NEEDS_GO:  # the network of the blocks has no way to the Go module proxy
+        # A first compilation may also take longer than a block may take.
+        subprocess.run(["go", "build", *GO_PACKAGES], cwd=ROOT / "examples" / "go", check=True)
+    content = (ROOT / page).read_text()
+    beside = request.getfixturevalue("shared_cluster") if SHARED_CLUSTER in content else None
+    with Session(beside) as session:
+        worked = [session.run(block) for block in blocks(page, content)]
     assert worked, "a page without blocks is not to be listed here"
 
 
@@ -60,6 +84,14 @@ def test_every_link_has_a_target(page):
         if not target.exists() or (fragment and fragment not in anchors(target)):
             dead.append(link)
     assert dead == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_table_has_a_header(page):
+    lines = FENCE.sub("", (ROOT / page).read_text()).splitlines()
+    rows = [number for number, line in enumerate(lines) if line.startswith("|")]
+    begins = [number for number in rows if number - 1 not in rows]
+    assert [lines[each] for each in begins if not RULE.fullmatch(lines[each + 1])] == []
 
 
 def test_directives_are_read_with_their_blocks():

@@ -20,12 +20,14 @@ FOLDERS = (
     "replication",
     "clients",
     "pipeline",
+    "console",
     "tests",
     "bench",
     "tools",
     "docs",
     "examples",
     "k8s",
+    "edge",
 )
 MODULE = re.compile(r"(?:taskraft_service|taskraft_replication|tests|tools|bench)(?:\.\w+)+")
 RUN = re.compile(r"python -m ([a-z_]+(?:\.[a-z_]+)*)")
@@ -59,7 +61,7 @@ def files():
 @cache
 def sources():
     """Return the text of all sources that read settings."""
-    folders = ("service", "replication", "clients", "pipeline", "tools", "demo", "bench")
+    folders = ("service", "replication", "clients", "pipeline", "console", "tools", "demo", "bench")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     paths += [
         ROOT / "tests" / "conftest.py",

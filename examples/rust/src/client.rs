@@ -276,7 +276,7 @@ async fn read(client: Arc<Client>, state: Arc<Mutex<State>>, tube: String, arriv
 /// Send the first messages: the source, the credit, and settlements that a lost stream did not answer.
 fn open(state: &mut State, tube: &str, sender: mpsc::UnboundedSender<SubscribeRequest>) {
     let open = Open {
-        sources: vec![TakeSource { tube: tube.into(), weight: 0 }],
+        sources: vec![TakeSource { tube: tube.into(), ..Default::default() }],
         session_id: state.session.clone(),
         session_ttr_ms: Some(SESSION_TTR_MS),
         ..Default::default()

@@ -110,7 +110,7 @@ async fn put(client: &Client, command: &Value) -> Result<Value, Failure> {
 
 async fn take(client: &Client, command: &Value) -> Result<Value, Failure> {
     let request = TakeTasksRequest {
-        sources: vec![TakeSource { tube: text(command, "tube").into(), weight: 0 }],
+        sources: vec![TakeSource { tube: text(command, "tube").into(), ..Default::default() }],
         tasks_max: number(command, "tasks_max")?.unwrap_or(1).try_into()?,
         wait_ms: number(command, "wait_ms")?,
         ttr_ms: number(command, "ttr_ms")?,

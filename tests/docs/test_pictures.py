@@ -1,0 +1,58 @@
+"""Check that the pictures are current, and that each table of the code is drawn completely."""
+
+import re
+
+import pytest
+
+from taskraft_replication.core.roles import ROLE_CHANGES
+from taskraft_service.leader.node_phases import PHASE_TRANSITIONS
+from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
+from taskraft_service.queue.entities.task_state import State
+from tools import pictures
+from tools.diagram import Box, Diagram, Point
+
+HINT = "run `python -m tools.pictures`"
+
+
+@pytest.mark.parametrize("path", pictures.files(), ids=lambda path: path.name)
+def test_a_generated_file_is_current(path):
+    assert path.read_text() == pictures.files()[path], HINT
+
+
+def test_there_are_no_other_drawings():
+    drawn = {path for path in pictures.files() if path.suffix == ".svg"}
+    assert {*pictures.PICTURES.glob("*.svg")} == drawn
+
+
+def test_the_page_of_the_life_cycle_has_every_transition():
+    page = pictures.life_cycle_page()
+    rows = re.findall(r"^\| (—|[A-Z]+) \| ([A-Z]+) \| (.+) \|$", page, re.MULTILINE)
+    listed = {
+        (State.GONE if old == "—" else State[old], Operation[operation]): State[new]
+        for old, new, operations in rows
+        for operation in re.findall(r"`(\w+)`", operations)
+    }
+    assert listed == dict(LIFE_CYCLE)
+
+
+@pytest.mark.parametrize(
+    ("drawing", "edges"),
+    [
+        (pictures.roles, ROLE_CHANGES.keys()),
+        (pictures.phases, {(old, new) for (old, _), new in PHASE_TRANSITIONS.items()}),
+    ],
+)
+def test_a_picture_has_one_arrow_for_each_pair(drawing, edges):
+    arrows = re.findall(r'<path class="arrow"', drawing().svg())
+    assert len(arrows) == len(edges)
+
+
+def test_an_arrow_ends_at_the_edges_of_its_boxes():
+    diagram = Diagram(400, 100, "two boxes")
+    diagram.box("a", Box(Point(60, 50), ("a",), 80, 40))
+    diagram.box("b", Box(Point(340, 50), ("b",), 80, 40))
+    diagram.arrow("a", "b", ("label",))
+    path = re.search(r'd="M ([\d.]+) 50 Q [\d.]+ 50 ([\d.]+) 50"', diagram.svg())
+    begin, end = map(float, path.groups())
+    assert 100 <= begin <= 110
+    assert 290 <= end <= 300
