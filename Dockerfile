@@ -5,6 +5,25 @@
 # The base image has no digest here, because the digest would become outdated unnoticed, and the name must work with
 # any mirror. Pin the digest when you publish an image (`--build-arg PYTHON_IMAGE=name@sha256:...`).
 ARG PYTHON_IMAGE=python:3.13-slim
+ARG RUST_IMAGE=rust:1-slim
+# `native`: the image has the native edge. `none`: nodes serve clients with grpc.aio.
+ARG EDGE=none
+
+# Build the native edge, the server of the client port. Its wheel works with every Python from 3.11 on.
+FROM ${RUST_IMAGE} AS edge-native
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv
+WORKDIR /src
+COPY constraints/native.txt constraints/
+RUN python3 -m venv /opt/maturin \
+ && /opt/maturin/bin/pip install --only-binary :all: --require-hashes -r constraints/native.txt
+COPY edge edge
+RUN /opt/maturin/bin/maturin build --release --manifest-path edge/Cargo.toml --out /wheels
+
+FROM ${PYTHON_IMAGE} AS edge-none
+RUN mkdir /wheels
+
+FROM edge-${EDGE} AS edge
 
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
@@ -22,10 +41,11 @@ COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY service service
 COPY replication replication
 COPY clients/python clients/python
+COPY --from=edge /wheels /wheels
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . ./clients/python \
  && /opt/taskraft/bin/pip install --no-deps --no-index /wheels/*.whl \
  && /opt/taskraft/bin/pip check \
- && /opt/taskraft/bin/pip uninstall --yes pip
+ && /opt/taskraft/bin/pip uninstall --yes setuptools pip
 
 FROM ${PYTHON_IMAGE}
 # A numeric user, as Pod Security "restricted" requires. The data directory is a volume with this group.

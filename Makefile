@@ -8,13 +8,13 @@ RUN     = $(VENV)/bin/python
 SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test coverage drill upgrade-drill golden process-tests long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants bench \
-        bench-core bench-peers load trace report clean check-format check-lint check-types check-imports check-contract \
+.PHONY: help setup dev demo console screenshots test coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
+        bench-core bench-peers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
         check-release check-stubs check-manifests setup-proto \
-        go-parts
+        go-parts real-collector k8s sbom image check-edge native test-native
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install all tools into .venv (instant if nothing changed)
 	@$(PYTHON) tools/environment.py $(VENV)
@@ -25,8 +25,20 @@ dev: setup ## Run a cluster of three nodes on this machine until Ctrl-C (ARGS="-
 demo: setup ## Run three nodes, four consumers, a killed leader, a check and a Spark report
 	@$(RUN) -m demo
 
+console: setup ## Run three nodes with a busy day of work, and the web console, until Ctrl-C
+	@$(RUN) -m demo.busy_day $(ARGS)
+
+screenshots: setup ## Take the screenshots of the console for the documentation; needs Chromium
+	@$(RUN) -m pytest -q tests/console/screenshots.py
+
 test: setup go-parts ## Run all tests (T="tests/service -k put" selects some)
 	@$(RUN) -m pytest -q $(SIDE_BY_SIDE) $(T)
+
+native: setup ## Build the native edge, the faster server of the client port, into .venv; needs cargo
+	@$(RUN) -m tools.native_edge $(VENV)
+
+test-native: native ## Run the tests of the API over the native edge
+	@TASKRAFT_REQUIRE_EDGE=1 $(RUN) -m pytest -q $(SIDE_BY_SIDE) tests/service/api tests/service/access tests/service/process/test_services.py tests/service/process/test_edge_failure.py $(T)
 
 coverage: setup ## Measure the test coverage (T= as for test)
 	@$(RUN) -m coverage run -m pytest -q $(T); $(RUN) -m coverage combine -q; $(RUN) -m coverage report
@@ -37,11 +49,31 @@ drill: setup ## Put node processes under faults and judge what clients saw (ONLY
 process-tests: setup ## Run the tests with real processes: kills, cut links, full disks
 	@$(RUN) -m pytest -q tests/cluster tests/service/process $(T)
 
+spark-kills: setup ## Put a million tasks from Spark while its driver and the leader are killed, and count them (ARGS="--tasks 100000")
+	@$(RUN) -m tests.pipeline.sink_kills $(ARGS)
+
 upgrade-drill: setup ## Upgrade three nodes and return, at 200 puts a second
 	@TASKRAFT_TEST_UPGRADE_PUTS=200 $(RUN) -m pytest -q -rP tests/upgrade $(T)
 
 golden: setup ## Write the golden files of versions of formats that have none
 	@$(RUN) -m tests.golden
+
+real-prometheus: setup ## Let a real Prometheus scrape three nodes, load the alerts and answer all queries
+	@TASKRAFT_TEST_PROMETHEUS=1 $(RUN) -m pytest -q -rs tests/k8s/test_prometheus.py $(T)
+
+real-collector: setup ## Let a real OpenTelemetry Collector receive spans, metrics and logs of three nodes; needs Go
+	@mkdir -p var && cd tests/collector && go build -tags remove_all_sd -trimpath -ldflags "-s -w" -o ../../var/collector .
+	@TASKRAFT_TEST_COLLECTOR=var/collector $(RUN) -m pytest -q -rs tests/collector $(T)
+
+k8s: setup ## Run the manifests on a real API server, with pods in network namespaces; needs Go
+	@$(RUN) -m tests.k8s.control_plane -q -rP tests/k8s/test_real_api_server.py $(T)
+
+sbom: setup ## Write the bill of materials of the image to var/sbom.json (CycloneDX)
+	@$(PYTHON) tools/environment.py $(VENV)-sbom --only sbom
+	@mkdir -p var && $(VENV)-sbom/bin/cyclonedx-py requirements --output-reproducible -o var/sbom.json constraints/service.txt
+
+image: sbom ## Build the image with buildah, and run a node from it; needs root, buildah and debootstrap
+	@TASKRAFT_TEST_IMAGE=1 $(RUN) -m pytest -q -rs tests/k8s/test_image.py $(T)
 
 long-tasks: setup ## Work two minutes on a task from Go and Node, over silent streams
 	@TASKRAFT_TEST_WORK_MS=120000 $(RUN) -m pytest -q tests/foreign/test_long_tasks.py $(T)
@@ -52,10 +84,16 @@ hostile-frames: setup ## Send a million hostile frames to a node, and print figu
 slow-links: setup ## Put tasks of all sizes over slow links between nodes, and print a table (ARGS="--rates 1 46")
 	@$(RUN) -m tests.cluster.slow_links_table $(ARGS)
 
-check: check-format check-lint check-types check-imports check-contract check-release check-stubs check-manifests ## Check format, lint, types, imports, contract, stubs and manifests
+check: check-format check-lint check-types check-imports check-contract check-release check-stubs check-manifests check-edge ## Check format, lint, types, imports, contract, stubs and manifests
 
 format: setup ## Format code and contract
 	@$(RUN) -m ruff format && $(RUN) -m ruff check --fix --select I && $(VENV)/bin/buf format -w
+
+# -E reads all pages again, because the generated references change without a change of their pages.
+docs: setup ## Build the site into var/site, and check its links, anchors and references
+	@$(PYTHON) tools/environment.py $(VENV) --only docs
+	@$(RUN) -m sphinx -c docs -W --keep-going -q -E -d var/doctrees . var/site
+	@echo "the site: var/site/index.html"
 
 lock: setup ## Resolve the dependencies of all pyproject.toml files into constraints/
 	@$(RUN) -m tools.lock
@@ -63,8 +101,8 @@ lock: setup ## Resolve the dependencies of all pyproject.toml files into constra
 dist: setup ## Build the wheels into var/dist (VERSION=1.2.3 fails if they have another version)
 	@rm -rf var/dist
 	@$(RUN) -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation \
-		--wheel-dir var/dist . ./clients/python ./pipeline
-	@test -z "$(VERSION)" || test "$$(ls var/dist/*-$(VERSION)-*.whl | wc -l)" -eq 3 || \
+		--wheel-dir var/dist . ./clients/python ./pipeline ./console
+	@test -z "$(VERSION)" || test "$$(ls var/dist/*-$(VERSION)-*.whl | wc -l)" -eq 4 || \
 		{ echo "not all wheels in var/dist have version $(VERSION); set it in the pyproject.toml files" >&2; exit 1; }
 	@ls var/dist
 
@@ -105,6 +143,9 @@ load: setup ## Build the load generator (Go)
 	@command -v go >/dev/null || { echo 'the load generator needs Go, which is not installed' >&2; exit 1; }
 	@go generate -C bench/load && go build -C bench/load -o ../../var/load .
 
+pipeline: setup ## Simulate a busy day, and make its journal, tables and report with Spark (ARGS="--events 9500000 --open")
+	@$(RUN) -m demo.pipeline_run $(ARGS)
+
 report: setup ## Make the Spark report of a running cluster or a journal (ARGS="...")
 	@$(VENV)/bin/taskraft pipeline report $(ARGS)
 
@@ -125,13 +166,23 @@ check-types: setup
 check-imports: setup
 	@$(VENV)/bin/lint-imports
 
+# Rust is optional, so the crate is checked only where cargo and its tools are installed.
+check-edge:
+	@! command -v cargo-clippy >/dev/null || ! $(PYTHON) -m tools.native_edge --crates || { \
+		cargo fmt --check --manifest-path edge/Cargo.toml && \
+		cargo clippy --quiet --all-targets --manifest-path edge/Cargo.toml -- --deny warnings && \
+		cargo test --quiet --manifest-path edge/Cargo.toml; }
+
 check-contract: setup
 	@$(VENV)/bin/buf lint
 
-# The file RELEASE holds the commit of the last release, because tags may not travel with a clone. Before the
-# first release there is no such file, and any change of the contract is allowed.
+# The file RELEASE holds the commit of the last release, because tags may not travel with a clone. A shallow clone may
+# lack this commit.
 check-release: setup
-	@test ! -s RELEASE || $(VENV)/bin/buf breaking --against ".git#ref=$$(cat RELEASE)"
+	@test ! -s RELEASE || if git cat-file -e "$$(cat RELEASE)^{commit}" 2>/dev/null; \
+		then $(VENV)/bin/buf breaking --against ".git#ref=$$(cat RELEASE)"; \
+		else echo "WARNING: this clone lacks the commit of the last release, so the contract is not compared with it" >&2; \
+		fi
 
 check-stubs: setup-proto
 	@$(CODEGEN)/bin/python -m tools.stubs --check

@@ -99,13 +99,13 @@ def measure(
 
 
 def order(item: tuple[tuple[int, Cell], list[Run]]) -> tuple[int, int]:
-    """Sort key of a result: number of nodes, then the order of the cells."""
+    """Return the sort key of a result: number of nodes, then the order of the cells."""
     size, cell = item[0]
     return size, ALL.index(cell)
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+    """Parse the options of the benchmark from the command line."""
     parser = argparse.ArgumentParser(prog="make bench", description="Measure through gRPC.")
     parser.add_argument(
         "--quick", action="store_true", help="only a few cells, once: about one minute"

@@ -78,7 +78,7 @@ def taken() -> tuple[QueueLocator, pb.SettleTasksRequest]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure each kind of call, and print the table of results."""
     current = principals()
     known = AuthenticatedCaller(f"p{PRINCIPALS - 1}", "", current)
     put = pb.PutTasksRequest.FromString(put_request(with_headers=False))

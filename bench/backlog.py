@@ -23,14 +23,15 @@ from taskraft_service.queue.entities.tube_options import TubeKind
 
 BATCH = 100
 BATCHES_PER_ROUND = 30
-"""Few enough that the core does not collect by itself, so that collection is measured
-separately."""
+"""Number of batches of a round: so few that the core does not collect by itself, because collection
+is measured separately.
+"""
 ROUNDS = 15
 MIB = 1024 * 1024
 
 
 def fill(directory: Path, tasks: int) -> None:
-    """Put the backlog."""
+    """Put the tasks of the backlog."""
     core = CoreQueue(directory)
     spare_the_collector()
     core.create("backlog", TubeKind.FIFOTTL)
@@ -107,7 +108,7 @@ def round_us(core: CoreQueue, tube: str) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure both settings, and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", type=int, default=300_000)
     parser.add_argument(

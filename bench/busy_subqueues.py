@@ -57,7 +57,7 @@ def run(core: CoreQueue, tubes: int, subqueues: int, tasks: int) -> tuple[float,
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the busy sub-queues, and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", type=int, default=15_000, help="number of tasks per sub-queue")
     parser.add_argument("--subqueues", type=int, default=10)

@@ -188,7 +188,7 @@ def run(folder: Path, tasks: int) -> Report:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure the catch-up of a new member, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tasks", type=int, default=100_000)
     arguments = parser.parse_args()

@@ -56,7 +56,7 @@ class CellResult:
 
     @property
     def tasks_per_second(self) -> MedianRange:
-        """Throughput."""
+        """Processed tasks per second."""
         return self.spread(lambda run: run.tasks_per_second)
 
     def latency_us(self, percentile: str) -> MedianRange:

@@ -50,7 +50,7 @@ class NullServer(TaskServiceServicer, SessionServiceServicer):
     async def CloseSession(  # noqa: N802 - gRPC methods are PascalCase
         self, request: session_service_pb2.CloseSessionRequest, context: object
     ) -> session_service_pb2.CloseSessionResponse:
-        """Answer."""
+        """Answer without closing anything."""
         return session_service_pb2.CloseSessionResponse()
 
     async def Subscribe(  # noqa: N802 - gRPC methods are PascalCase
@@ -117,7 +117,7 @@ async def put_concurrently(client: AsyncClient) -> int:
 
 
 async def put_one_by_one(client: AsyncClient) -> int:
-    """Put from one coroutine."""
+    """Put tasks one after another from one coroutine."""
     tube = client.tube("bench")
     for _ in range(SINGLE_TASKS):
         await tube.put(PAYLOAD)
@@ -157,7 +157,7 @@ def put_many_blocking(client: Client) -> int:
 
 
 def put_one_by_one_blocking(client: Client) -> int:
-    """Put from one thread."""
+    """Put tasks one after another from one thread."""
     tube = client.tube("bench")
     for _ in range(SINGLE_TASKS):
         tube.put(PAYLOAD)
@@ -208,7 +208,7 @@ def report_blocking(name: str, target: str, measure: Callable[[Client], int]) ->
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure the CPU cost of each kind of call, and print the table."""
     parser = argparse.ArgumentParser(description="Measure what the Python client itself costs.")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     if parser.parse_args().serve:

@@ -104,7 +104,7 @@ class Cycle:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure put, take and ack, and print the costs per task."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--batch", type=int, default=100)

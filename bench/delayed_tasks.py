@@ -82,7 +82,7 @@ def ready(core: CoreQueue) -> int:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the delayed tasks, and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", type=int, default=100_000)
     arguments = parser.parse_args()

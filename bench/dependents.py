@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 
 def milliseconds(times_ns: list[int]) -> str:
-    """Return the median and the maximum of some times."""
+    """Return the median and the maximum of times in ms."""
     return f"median {median(times_ns) / 1e6:.1f} ms, maximum {max(times_ns) / 1e6:.1f} ms"
 
 
@@ -65,7 +65,7 @@ def end_first(core: CoreQueue, tasks: int) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the end of the awaited task, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=1_000_000)
     tasks = parser.parse_args().tasks

@@ -1,4 +1,4 @@
-"""Measure how long puts wait after a fault of the leader, and how long the longest put takes.
+"""Measure the wait of puts after a fault of the leader, and the duration of the longest put.
 
 Three nodes run on one machine. One put starts every 10 ms. After a steady phase, a fault begins:
 
@@ -97,7 +97,7 @@ class Putter:
         self.failed = 0
 
     async def run(self) -> None:
-        """Put until cancelled."""
+        """Put tasks until cancelled."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
@@ -196,7 +196,7 @@ async def measure(
 
 
 def in_words(values: Sequence[float]) -> str:
-    """Return the statistics of some times in ms."""
+    """Return the statistics of a list of times in ms."""
     p99 = quantiles(values, n=100, method="inclusive")[98] if len(values) > 1 else values[0]
     return f"p50 {median(values):.0f} ms, p99 {p99:.0f} ms, maximum {max(values):.0f} ms"
 

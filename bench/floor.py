@@ -61,14 +61,14 @@ async def take_tasks(
 async def settle_tasks(
     _request: task_service_pb2.SettleTasksRequest, _: Context
 ) -> task_service_pb2.SettleTasksResponse:
-    """Confirm every settlement."""
+    """Answer that each settlement succeeded."""
     return task_service_pb2.SettleTasksResponse()
 
 
 async def subscribe(
     requests: AsyncIterator[task_service_pb2.SubscribeRequest], _: Context
 ) -> AsyncIterator[task_service_pb2.SubscribeResponse]:
-    """Answer credit with tasks and settlements with confirmations, in one message."""
+    """Answer credit with tasks and settlements with confirmations, message by message."""
     async for request in requests:
         answer = task_service_pb2.SubscribeResponse()
         if request.HasField("open"):
@@ -150,7 +150,7 @@ async def serve(address: str) -> None:
 
 
 def main() -> None:
-    """Serve until stopped."""
+    """Serve empty handlers until a signal arrives."""
     parser = argparse.ArgumentParser(description="Serve empty handlers.")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
     asyncio.run(serve(parser.parse_args().listen))

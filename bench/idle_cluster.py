@@ -1,4 +1,4 @@
-"""Measure what an idle cluster of three nodes costs: CPU time and wake-ups per node.
+"""Measure the cost of an idle cluster of three nodes: CPU time and wake-ups per node.
 
 There are no clients; the nodes only exchange heartbeats. CPU time comes from the scheduler's
 statistics per thread; wake-ups are voluntary context switches. On a busy machine a wake-up takes up

@@ -1,4 +1,4 @@
-"""Measure what idle Subscribe streams cost a node: memory, CPU time, and the latency of a put.
+"""Measure the cost of idle Subscribe streams for a node: memory, CPU time, latency of a put.
 
 The load generator holds the streams; no task is put, so the
 connections carry nothing but keepalive pings.

@@ -67,7 +67,7 @@ async def put_all(address: str, puts: int, payload_bytes: int) -> int:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure the peak memory, and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--puts", type=int, default=60)
     parser.add_argument("--payload-bytes", type=int, default=1_000_000)

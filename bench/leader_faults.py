@@ -12,7 +12,7 @@ from tools.node_networks import NodeNetworks
 from tools.sync_fault import SyncFaults
 
 FAULT_SECONDS: Final = 3.0
-"""How long a fault of a disk or of a network lasts after the puts are answered again."""
+"""Duration of a fault of a disk or of a network, in seconds, after the puts are answered again."""
 NETWORK_FAULTS: Final = ("isolate", "cut-peers", "cut-follower")
 """Faults that need a network for each node."""
 
@@ -51,7 +51,7 @@ class LeaderFault:
                 raise ValueError(f"unknown fault {unknown!r}")
 
     async def end(self, node: Node) -> None:
-        """Let the node recover."""
+        """End the fault, so that the node recovers."""
         if self.kind == "kill":
             node.start()
         elif self.kind == "pause":

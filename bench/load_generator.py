@@ -44,7 +44,7 @@ class Run:
 
     @property
     def tasks_per_second(self) -> float:
-        """Throughput of the cell."""
+        """Processed tasks per second."""
         return self.tasks / self.seconds if self.seconds else 0.0
 
     def per_1000_tasks(self, amount: float) -> float:

@@ -67,7 +67,7 @@ def measure_sync_us(folder: Path) -> int:
 
 
 def describe(folder: Path) -> Machine:
-    """Return the facts; ``folder`` is on the measured disk."""
+    """Return the facts about this machine; ``folder`` is a folder on the disk to measure."""
     return Machine(
         cores=len(os.sched_getaffinity(0)),
         processor=processor_name(),

@@ -203,7 +203,7 @@ def disk(node: Node) -> str:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure the node with the backlog, and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", type=int, default=200_000)
     parser.add_argument("--tubes", type=int, default=0)

@@ -1,8 +1,8 @@
-"""Measure on a running node how late delayed tasks arrive, while very many others wait.
+"""Measure the lateness of delayed tasks on a running node while very many other tasks wait.
 
 The program puts tasks with a distant due time, and then tasks that become due one after another, in
-random order. A consumer waits for the latter. The program prints the lateness of each task, by the
-clock of this machine, which the node uses as well::
+random order. A consumer waits for the tasks that become due. The program prints the lateness of
+each task, by the clock of this machine, which the node uses as well::
 
     python -m bench.node_delayed                     # with 100 000 waiting tasks
     python -m bench.node_delayed --tasks 1000000     # target size
@@ -66,7 +66,7 @@ def arrivals(client: Client, count: int) -> Iterator[tuple[int, int]]:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure the lateness of the tasks, and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--near", type=int, default=300)

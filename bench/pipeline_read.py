@@ -1,4 +1,4 @@
-"""Measure how fast changes are converted to rows: in the codec, over gRPC, and in Spark.
+"""Measure the speed at which changes become rows: in the codec, over gRPC, and in Spark.
 
 A server in this process sends the same prepared chunk again and again, so only reading takes time.
 The program prints thousand events per second: median, minimum and maximum of some rounds. The codec
@@ -69,6 +69,9 @@ def columns_of(events: int) -> pb.ChangeColumns:
         type=numbers("<i4", 1_000),
         payload_bytes=numbers("<i4", 1 << 20),
         outcome=numbers("<i1", 4),
+        message=numbers("<i4", 1_000),
+        fingerprint=numbers("<i8", 1 << 40),
+        target=numbers("<i4", 1_000),
         texts=["", *(f"a text of usual length {number}" for number in range(1_000))],
     )
 
@@ -94,7 +97,7 @@ class Feed:
         self.columns = columns_of(CHUNK_EVENTS).SerializeToString()
 
     def describe(self, _request: bytes, _context: grpc.ServicerContext) -> bytes:
-        """Answer DescribeFeed."""
+        """Answer DescribeFeed with the partitions of the feed."""
         parts = [
             pb.FeedPartition(partition=number, high_seq=self.events_each)
             for number in range(PARTITIONS)
@@ -222,7 +225,7 @@ def measure_spark(address: str, feed: Feed, rounds: int) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure each way of reading, and print the results."""
     parser = argparse.ArgumentParser(description="Measure how fast changes become rows.")
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)

@@ -81,7 +81,7 @@ class FollowerWay:
         self._stub: TaskServiceAsyncStub | None = None
 
     def choose_follower(self, leader: Node) -> None:
-        """Use the last node that does not lead, because ``cut-follower`` cuts off the first one."""
+        """Use the last follower, because ``cut-follower`` cuts off the first follower."""
         followers = [node for node in self._cluster.nodes if node is not leader]
         self._stub = task_service_pb2_grpc.TaskServiceStub(self._channels[followers[-1].address])
 

@@ -59,12 +59,12 @@ class NullMachine:
         self.durable_index = LogIndex(0)
 
     def waits_for_disk(self, entry: Entry) -> bool:
-        """Return False."""
+        """Return False, because no entry of this machine depends on the disk."""
         del entry
         return False
 
     def waits_for_members(self) -> bool:
-        """Never wait."""
+        """Return False, because this machine needs no message of other members."""
         return False
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
@@ -99,7 +99,7 @@ class DirectTransport:
         self._directories: dict[MemberId, str] = {}
 
     def join(self, membership: Membership, roster: Roster, receiver: Receiver) -> DirectTransport:
-        """See ``Transport``; serves as the ``Peers`` of all members."""
+        """Return this object, which exchanges the messages of all members."""
         for member, other in self._receivers.items():
             receiver.handshake_done(member, self._directories[member])
             other.handshake_done(membership.member_id, membership.directory_id)
@@ -108,7 +108,7 @@ class DirectTransport:
         return self
 
     def send(self, messages: Sequence[Message]) -> None:
-        """See ``Peers``."""
+        """Send messages to their receivers; never blocks, and may lose messages."""
         loop = asyncio.get_running_loop()
         for message in messages:
             receiver = self._receivers.get(message.to)
@@ -129,10 +129,10 @@ class DirectTransport:
         """Do nothing, because messages are delivered whole and partial frames are not reported."""
 
     def set_roster(self, roster: Roster) -> None:
-        """See ``Peers``."""
+        """Update members and addresses; links to removed members are closed."""
 
     async def close(self) -> None:
-        """See ``Peers``."""
+        """Close all streams of the group."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -123,7 +123,7 @@ def is_ready(node: Node) -> bool:
 
 
 async def ready_seconds(node: Node, since: float) -> float:
-    """Wait until a node is ready; return the seconds since a time."""
+    """Wait until a node is ready; return the seconds since ``since``, a monotonic time."""
     async with asyncio.timeout(READY_SECONDS_MAX):
         while not await asyncio.to_thread(is_ready, node):  # noqa: ASYNC110 - a probe is polled
             await asyncio.sleep(POLL_SECONDS)

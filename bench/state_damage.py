@@ -37,9 +37,11 @@ from tools.local_cluster import LocalCluster
 from tools.local_node import Node, NodeFailed
 
 SCRUBS: Final = {"TASKRAFT_SCRUB_PERIOD_MS": "1000"}
-"""A pass begins a second after the last one."""
+"""Settings for frequent scrubs: a pass begins one second after the end of the previous pass."""
 RESTS: Final = {"TASKRAFT_SCRUB_PERIOD_MS": str(24 * 3_600_000)}
-"""The first pass begins 60 s after the start, after the end of the measurement."""
+"""Settings without scrubs: the first pass begins 60 s after the start of a node, after the end of
+the measurement.
+"""
 WARM_UP_SECONDS: Final = 5.0
 WINDOW_SECONDS: Final = 20.0
 REPAIR_SECONDS_MAX: Final = 600.0
@@ -72,7 +74,7 @@ def is_ready(node: Node) -> bool:
 
 
 def follower_of(cluster: LocalCluster) -> Node:
-    """Return a follower."""
+    """Return a running node that does not lead."""
     leader = cluster.wait_ready()
     return next(node for node in cluster.nodes if node is not leader)
 
@@ -162,7 +164,7 @@ def interval(values: Sequence[float]) -> str:
 
 
 def report_pairs(pairs: Sequence[tuple[Window, Window]]) -> None:
-    """Print what the scrubber costs, from pairs of windows with and without scrubs."""
+    """Print the cost of the scrubber, from pairs of windows with and without scrubs."""
     for name, place in (("scrubber reads", 0), ("scrubber rests", 1)):
         windows = [pair[place] for pair in pairs]
         print(f"{name}: put {latency_line([one for each in windows for one in each.put_ms])}")
@@ -200,7 +202,7 @@ def run(folder: Path, tasks: int, pairs: int) -> None:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure the repair and the scrubber, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--pairs", type=int, default=5, help="0: measure the repairs only")

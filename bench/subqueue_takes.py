@@ -26,7 +26,7 @@ SUBQUEUES_PER_PUT = 100
 
 
 def prepare(core: CoreQueue, tube: str, busy: int, waiting: int) -> None:
-    """Make sub-queues busy."""
+    """Put tasks into many sub-queues and take one task of each."""
     core.create(tube, TubeKind.UTUBE)
     core.apply(OpenSession(tube, ttr_ms=1_000_000_000))  # one session may hold 100 000 leases
     for first in range(0, busy, SUBQUEUES_PER_PUT):
@@ -54,7 +54,7 @@ def round_us(core: CoreQueue, tube: str, tasks_max: int) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the takes, and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--busy", default="100,100000")
     parser.add_argument(

@@ -1,7 +1,7 @@
 """Measure a take of one type behind few and behind very many READY tasks of another type.
 
-The program prints the CPU time of a take by the number of tasks before it, and the ratio. It prints
-the same for takes that find nothing: of a missing type, and with a priority bound.
+The program prints the CPU time of a take by the number of tasks before it, and the ratio. It also
+prints both numbers for takes that find nothing: of a missing type, and with a priority bound.
 
 Run: `python -m bench.typed_takes [--before 100,100000] [--kind fifottl|utubettl]`.
 """
@@ -78,7 +78,7 @@ def round_us(core: CoreQueue, tube: str, kind: TubeKind, wish: Take, found: int)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the takes, and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--before", default="100,100000")
     parser.add_argument("--kind", choices=("fifottl", "utubettl"), default="fifottl")

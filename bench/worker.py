@@ -48,7 +48,7 @@ class Progress:
     loop: asyncio.AbstractEventLoop
 
     def count(self, tasks: int) -> None:
-        """Count handled tasks; the worker stops after the last one."""
+        """Count handled tasks; stop the worker after the last task of the round."""
         before, self.done = self.done, self.done + tasks
         if before < TASKS <= self.done:
             self.loop.call_soon_threadsafe(app.stop)
@@ -82,13 +82,13 @@ class Server(NullServer, TubeServiceServicer, ScheduleServiceServicer):
     async def ListTubes(  # noqa: N802 - gRPC methods are PascalCase
         self, request: tube_service_pb2.ListTubesRequest, context: object
     ) -> tube_service_pb2.ListTubesResponse:
-        """Answer with the tube."""
+        """Answer ListTubes with the tube of the app."""
         return tube_service_pb2.ListTubesResponse(tubes=[tube_service_pb2.Tube(name="bench")])
 
     async def ListSchedules(  # noqa: N802 - gRPC methods are PascalCase
         self, request: schedule_service_pb2.ListSchedulesRequest, context: object
     ) -> schedule_service_pb2.ListSchedulesResponse:
-        """Answer with no schedule."""
+        """Answer ListSchedules with no schedule."""
         return schedule_service_pb2.ListSchedulesResponse()
 
     async def Subscribe(  # noqa: N802 - gRPC methods are PascalCase
@@ -142,7 +142,7 @@ async def framework(target: str, name: str) -> int:
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure each kind of handler, and print the table of costs per task."""
     parser = argparse.ArgumentParser(description="Measure what the worker framework costs.")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     if parser.parse_args().serve:

@@ -20,8 +20,14 @@ settings.load_profile("untimed")
 
 LONGEST_FIRST = ("docs", "spark", "cluster", "foreign")
 """Markers of long tests, in the order in which their files run."""
-REQUIRED_BY = {"spark": "TASKRAFT_REQUIRE_SPARK", "foreign": "TASKRAFT_REQUIRE_FOREIGN"}
-"""By marker, the environment variable (set by .ci/run) that turns a skip into a failure."""
+REQUIRED_BY = {
+    "spark": "TASKRAFT_REQUIRE_SPARK",
+    "foreign": "TASKRAFT_REQUIRE_FOREIGN",
+    "browser": "TASKRAFT_REQUIRE_BROWSER",
+    "edge": "TASKRAFT_REQUIRE_EDGE",
+}
+"""By marker, the environment variable (set by .ci/run or the Makefile) that turns a skip into a
+failure."""
 
 
 def pytest_addoption(parser):

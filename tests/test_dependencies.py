@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PROJECTS = ("pyproject.toml", "clients/python/pyproject.toml", "pipeline/pyproject.toml")
+PROJECTS = (
+    "pyproject.toml",
+    "clients/python/pyproject.toml",
+    "pipeline/pyproject.toml",
+    "console/pyproject.toml",
+)
 LOCKED = tuple(sorted((ROOT / "constraints").glob("*.txt")))
 
 
@@ -45,7 +50,7 @@ def test_every_dependency_has_a_reason(project):
 
 @pytest.mark.parametrize("project", PROJECTS)
 def test_every_dependency_is_locked(project):
-    own = {"taskraft", "taskraft-server", "taskraft-pipeline"}
+    own = {"taskraft", "taskraft-server", "taskraft-pipeline", "taskraft-console"}
     names = {requirement_name(requirement) for requirement in requirements_of(project)}
     assert names - own - locked_names() == set()
 

@@ -57,7 +57,7 @@ _TIMES: Final = ((86_400_000, "d"), (60_000, "min"), (1_000, "s"))
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the content of docs/configuration.md."""
     sections = {
         **sections_of(ServerConfig),
         **sections_of(StorageSettings),

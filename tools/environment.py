@@ -20,7 +20,7 @@ PYTHON_FLOOR = (3, 11)
 JAVA_FLOOR = 17
 """Minimum Java version of PySpark 4."""
 
-DISTRIBUTIONS = (".", "clients/python", "pipeline")
+DISTRIBUTIONS = (".", "clients/python", "pipeline", "console")
 JAVA_HINT = (
     f"Java {JAVA_FLOOR} or later was not found, so the Spark part is skipped. To use it, install"
     " Java (Debian, Ubuntu: apt install openjdk-17-jre-headless) and run make again."
@@ -122,7 +122,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Install the locked versions.")
     parser.add_argument("environment", type=Path)
     parser.add_argument(
-        "--only", choices=("proto", "peers"), help="code generator, or compared workers"
+        "--only",
+        choices=("proto", "peers", "docs", "sbom", "native"),
+        help="code generator, compared workers, or (on top of dev) tools of site, image or edge",
     )
     arguments = parser.parse_args()
     arguments.environment.parent.mkdir(parents=True, exist_ok=True)

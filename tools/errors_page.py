@@ -1,5 +1,6 @@
 """Generate docs/errors.md from the table in `taskraft.catalogue`: `python -m tools.errors_page`."""
 
+import textwrap
 from pathlib import Path
 from typing import Final
 
@@ -7,6 +8,9 @@ from taskraft.catalogue import CATALOGUE, ErrorReason
 from taskraft.cli.failures import EXIT_CODES, FAILED
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "errors.md"
+
+WIDTH: Final = 120
+"""Maximum length of a line of text, in characters."""
 
 HEAD: Final = """# Errors
 
@@ -49,7 +53,7 @@ def section(row: ErrorReason) -> str:
     text = f"{row.meaning} {row.advice}"
     if row.final_advice:
         text += f" If the retries have ended: {row.final_advice}"
-    return f"## {row.reason}\n\n{facts}\n\n{text}\n"
+    return f"## {row.reason}\n\n{facts}\n\n{textwrap.fill(text, WIDTH, break_on_hyphens=False)}\n"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Resolve the dependencies of the three distributions to exact versions with hashes.
+"""Resolve the dependencies of the four distributions to exact versions with hashes.
 
 There is one file per environment, for every platform and for Python 3.11 and later (`--universal`).
 No file names a package index, because each installation chooses its own.
@@ -12,19 +12,27 @@ from pathlib import Path
 from typing import Final
 
 PYTHON_FLOOR: Final = "3.11"
-OWN_DISTRIBUTIONS: Final = ("taskraft", "taskraft-server", "taskraft-pipeline")
+OWN_DISTRIBUTIONS: Final = ("taskraft", "taskraft-server", "taskraft-pipeline", "taskraft-console")
 HEADER: Final = "# Written by `make lock` from the pyproject.toml files; do not edit.\n"
 
 ENVIRONMENTS: Final[dict[str, tuple[str, ...]]] = {
     "dev": ("pyproject.toml", "--group", "dev"),
     # Content of the image, chosen from the tested versions.
-    "service": ("pyproject.toml", "--extra", "age", "--constraint", "constraints/dev.txt"),
+    "service": (
+        *("pyproject.toml", "--extra", "age", "--extra", "otel"),
+        *("--constraint", "constraints/dev.txt"),
+    ),
     # Installed on top of `dev` if Java is there, so it must be compatible.
     "pipeline": ("pipeline/pyproject.toml", "--constraint", "constraints/dev.txt"),
+    # Installed on top of `dev` by `make docs`.
+    "docs": ("--group", "docs", "--constraint", "constraints/dev.txt"),
     # Back ends that build the image's wheels.
     "build": ("--group", "build", "--constraint", "constraints/dev.txt"),
+    # Installed on top of `dev` by `make native`.
+    "native": ("--group", "native", "--constraint", "constraints/dev.txt"),
     "proto": ("--group", "proto"),
     "peers": ("--group", "peers"),
+    "sbom": ("--group", "sbom"),
 }
 """Arguments of the resolver by file name; the order matters."""
 

@@ -24,9 +24,17 @@ OVERLAYS: Final = ("base", "overlays/dev", "overlays/prod")
 VERSIONS: Final = ("1.30.0", "1.32.0", "1.37.0")
 """Oldest supported release, one in between, and the newest release of the schemas."""
 
-CUSTOM_KINDS: Final = ("ServiceMonitor", "PrometheusRule", "Issuer", "Certificate")
-"""Kinds of the Prometheus operator and cert-manager, which have no schema here; tests/k8s checks
-their fields."""
+CUSTOM_KINDS: Final = (
+    "ServiceMonitor",
+    "PrometheusRule",
+    "Issuer",
+    "Certificate",
+    "ScaledObject",
+)
+"""Kinds of the Prometheus operator, cert-manager and KEDA.
+
+They have no schema here; tests/k8s checks their fields.
+"""
 
 KUSTOMIZE_MODULE: Final = "sigs.k8s.io/kustomize/kustomize/v5"
 KUSTOMIZE_VERSION: Final = "v5.5.0"

@@ -22,7 +22,9 @@ PACKET_BYTES_MAX: Final = 1 << 16
 BURST: Final = 64
 """Maximum number of packets that are read from one device before the others get a turn."""
 QUEUE_SECONDS_MAX: Final = 0.5
-"""Packets that would wait longer than this for a narrow link are dropped."""
+"""Maximum time for which a packet waits for a narrow link, in seconds. A packet that would wait
+longer is dropped.
+"""
 DESTINATION: Final = slice(16, 20)
 """Bytes of the destination address in an IPv4 packet."""
 
@@ -37,7 +39,7 @@ class PacketLink:
         self._free_at = 0.0
 
     def due(self, packet: bytes, now: float) -> float | None:
-        """Return when a packet arrives; None if it is lost.
+        """Return the time at which a packet arrives; None if the packet is lost.
 
         The jitter is drawn for each packet, so packets overtake each other.
         """
@@ -70,7 +72,7 @@ class PacketRouter:
                 setattr(self._links[one, other], name, value)
 
     def run(self) -> None:
-        """Forward until stdin ends."""
+        """Forward packets until stdin ends."""
         selector = selectors.DefaultSelector()
         selector.register(0, selectors.EVENT_READ)
         for number, descriptor in enumerate(self._devices):
@@ -116,7 +118,7 @@ class PacketRouter:
 
 
 def main() -> None:
-    """Forward between the devices of the argument."""
+    """Forward packets between the devices that the argument names."""
     PacketRouter([(descriptor, address) for descriptor, address in json.loads(sys.argv[1])]).run()
 
 

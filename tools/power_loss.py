@@ -23,7 +23,7 @@ PAGE_BYTES: Final = 4096
 
 @dataclass(frozen=True)
 class _Name:
-    """One name of a directory."""
+    """A name in a directory, and the inode that has this name."""
 
     inode: int
     is_folder: bool

@@ -20,12 +20,15 @@ from typing import Final
 from grpc_tools import protoc
 
 CONTRACT: Final = Path("proto")
-PATTERNS: Final = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
+PATTERNS: Final = (
+    *("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi"),
+    "v1/service_config.json",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class StubPackage:
-    """Where the stubs of one folder of the contract are generated.
+    """Location of the generated stubs of one folder of the contract.
 
     A generated module imports its siblings by the path under which protoc read them. The stubs of
     the internal contracts live in the server's packages, so protoc reads their files under the
@@ -49,6 +52,11 @@ STUB_PACKAGES: Final = (
             Path("replication"),
         )
         for name in ("raft", "log")
+    ),
+    StubPackage(
+        CONTRACT / "externalscaler",
+        Path("taskraft_service/stubs/externalscaler"),
+        Path("service"),
     ),
 )
 
@@ -92,12 +100,21 @@ def fresh_stubs(target: Path) -> dict[Path, Path]:
         stubs.root / path.relative_to(target): path
         for stubs in STUB_PACKAGES
         for path in generated_below(target / stubs.package)
-    }
+    } | copied_files()
 
 
 def committed_stubs() -> set[Path]:
     """Return the paths of the stubs in the repository."""
     return {path for root in roots() for path in generated_below(root)}
+
+
+def copied_files() -> dict[Path, Path]:
+    """Return the files of the contract that Python packages contain, by the path of the copy."""
+    return {
+        stubs.root / stubs.package / path.name: path
+        for stubs in STUB_PACKAGES
+        for path in stubs.contract.glob("*.json")
+    }
 
 
 def roots() -> set[Path]:

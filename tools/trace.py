@@ -238,6 +238,7 @@ async def running_node(data_dir: Path) -> AsyncIterator[NodeServer]:
         listen="127.0.0.1:0",
         peer_listen="127.0.0.1:0",
         http_listen="127.0.0.1:0",
+        edge="grpc",  # always installed; ``_REQUEST_CONTEXT`` names its context
     )
     server = await NodeServer.open(config)
     await server.start()
@@ -277,7 +278,7 @@ async def trace(rounds: int = ROUNDS) -> Mapping[str, Trace]:
 
 
 def main() -> None:
-    """Print one line for each verb, and on demand the calls of one verb."""
+    """Print one line each for put, take and ack; print all calls of one of them on demand."""
     parser = argparse.ArgumentParser(prog="make trace", description=__doc__)
     parser.add_argument("--way", choices=VERBS, help="also print every call of this verb")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds to record")

@@ -29,7 +29,7 @@ from tools.local_cluster import LocalCluster
 
 THREADS: Final = 8
 MORE_THREADS: Final = 64
-"""Threads of a second row of taskraft, whose server sends no more tasks than threads are free."""
+"""Number of threads of the second row of taskraft."""
 RATE: Final = 200
 WARM_UP_S: Final = 5
 """Time after the first put at a rate, in which the worker starts; its tasks are left out."""
@@ -74,7 +74,7 @@ class WorkerFailed(Exception):
 
 
 def frameworks(python: Path) -> Iterator[Framework]:
-    """Yield the frameworks with a Redis; say which are not installed."""
+    """Yield the frameworks with a Redis; print which frameworks are not installed."""
     options = {
         "dramatiq": ("--processes", "1", "--threads", str(THREADS)),
         "celery": ("worker", "--pool", "threads", "--concurrency", str(THREADS), "-l", "WARNING"),
@@ -105,7 +105,7 @@ def own_frameworks() -> Iterator[Framework]:
 
 @contextmanager
 def redis(program: str, folder: Path, flush: str) -> Iterator[Broker]:
-    """Run a Redis."""
+    """Run a Redis server as the broker."""
     address = free_addresses(1)[0]
     port = address.rpartition(":")[2]
     given = ["--port", port, "--bind", "127.0.0.1", "--save", "", *FLUSHES[flush]]
@@ -120,7 +120,7 @@ def redis(program: str, folder: Path, flush: str) -> Iterator[Broker]:
 
 @contextmanager
 def cluster(nodes: int, folder: Path) -> Iterator[Broker]:
-    """Run nodes of taskraft."""
+    """Run a cluster of taskraft as the broker."""
     with LocalCluster(nodes, folder) as running, Client(running.target) as client:
         client.create_tube("default")
         name = "1 node" if nodes == 1 else f"{nodes} nodes"
@@ -197,7 +197,7 @@ def report(framework: Framework, broker: Broker, arguments: argparse.Namespace) 
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure the workers of each library, and print the table."""
     parser = argparse.ArgumentParser(description="Compare workers with the same no-op task.")
     parser.add_argument("--python", type=Path, default=Path(".venv-peers/bin/python"))
     parser.add_argument("--tasks", type=int, default=5_000, help="backlog (5,000)")

@@ -12,7 +12,7 @@ from bench.peers.record import note
 
 app = Celery("peers", broker=os.environ["PEER_REDIS"])
 app.conf.task_ignore_result = True
-app.conf.task_acks_late = True  # at least once, as in the others
+app.conf.task_acks_late = True  # each task runs at least once, as in the other libraries
 app.conf.worker_send_task_events = False
 task = app.task(note, name="note")
 

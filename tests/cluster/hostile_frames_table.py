@@ -48,7 +48,7 @@ tubes = ["*"]
 
 @dataclass(frozen=True)
 class Result:
-    """What an attack has done."""
+    """Effects of an attack."""
 
     frames: Counter[str]
     seconds: float

@@ -61,7 +61,8 @@ def page(node, path):
         with urllib.request.urlopen(f"http://{node.http_address}{path}", timeout=5) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+        with error:
+            return error.code, error.read().decode()
 
 
 def complaint(node):

@@ -107,7 +107,7 @@ def test_a_cluster_grows_to_five_and_shrinks_to_three_under_load(tmp_path):
             assert "5 voters" in taskraft(target, "cluster", "status")
             for _ in range(2):
                 leader = cluster.wait_ready()
-                assert taskraft(target, "cluster", "remove", leader.name)
+                assert taskraft(target, "cluster", "remove", leader.name, "--yes")
                 assert leader.wait() == 1
                 load.await_puts()
             last = cluster.wait_ready()

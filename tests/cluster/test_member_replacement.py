@@ -3,7 +3,7 @@
 import os
 import shutil
 import urllib.request
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 
 import grpc
 import pytest
@@ -121,9 +121,10 @@ def ready_page(node):
         with urllib.request.urlopen(f"http://{node.http_address}/readyz", timeout=5) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
-        return error.code, error.read().decode()
-    except URLError:
-        return 0, ""  # the port is not open yet
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return 0, ""  # the port is not open yet, or does not answer yet
 
 
 def test_a_node_waits_for_a_majority_and_continues_after_a_kill(cluster):

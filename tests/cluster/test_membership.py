@@ -55,7 +55,7 @@ def test_a_node_is_added_promoted_leads_and_is_removed(cluster):
     assert "4 voters" in taskraft(cluster, "cluster", "status")
     taskraft(cluster, "put", "work", "after")
     # The leader transfers leadership. The new leader removes the former leader, whose process ends.
-    assert taskraft(cluster, "cluster", "remove", new.name) == "removed n4\n"
+    assert taskraft(cluster, "cluster", "remove", new.name, "--yes") == "removed n4\n"
     assert new.wait() == 1
     assert "member 4 was removed" in last_words(new)
     # The removed node refuses to start again with its data.
@@ -82,7 +82,7 @@ def test_a_wiped_node_can_join_only_as_a_new_member(cluster):
     wiped.start()
     assert wiped.wait() == 1
     assert "has another data directory" in last_words(wiped)
-    taskraft(cluster, "cluster", "remove", wiped.name)
+    taskraft(cluster, "cluster", "remove", wiped.name, "--yes")
     shutil.rmtree(wiped.folder / "data")
     wiped.start()
     cluster.wait_ready()

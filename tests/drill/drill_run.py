@@ -61,7 +61,7 @@ class Drill:
 
 @dataclass(frozen=True)
 class Result:
-    """What one drill found."""
+    """Findings of one drill."""
 
     name: str
     faults: int

@@ -21,19 +21,32 @@ ALERTS = [rule for group in RULES for rule in group["rules"]]
 CASES = yaml.safe_load((Path(__file__).parent / "alerts.yaml").read_text())
 RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
 DASHBOARDS = sorted((MONITORING / "dashboards").glob("*.json"))
+PAGES = sorted(
+    page
+    for page in (ROOT / "docs").rglob("*.md")
+    if "`taskraft_" in page.read_text() and page.stem not in {"workers", "testing", "pipeline"}
+)
+"""Pages that name metrics of nodes; the others name metrics of workers, fixtures and SQL views."""
 METRIC = re.compile(r"\b(?:taskraft|process)_[a-z_]+")
 ABSENT_UNTIL_NEEDED = {
     "taskraft_certificate_expires_timestamp_seconds",  # only with certificates
+    "taskraft_scrub_age_seconds",  # only after a complete pass
+    "taskraft_snapshot_age_seconds",  # only after a snapshot
     "taskraft_wall_clock_deviation_seconds",  # only while a majority agrees
 }
 
 
-def promtool(folder, *arguments):
+def promtool(folder, *arguments, **options):
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool is not installed")
     return subprocess.run(
-        [program, *arguments], cwd=folder, capture_output=True, text=True, check=False
+        [program, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
     )
 
 
@@ -83,8 +96,8 @@ def expressions():
 
 
 @pytest.fixture(scope="module")
-def live_names(tmp_path_factory):
-    """Return the names of the samples of a leader that has served a task."""
+def live_page(tmp_path_factory):
+    """Return the metrics of a leader that has served a task."""
     with LocalCluster(3, tmp_path_factory.mktemp("alerts")) as cluster:
         with Client(cluster.target) as client:
             client.create_tube("mail")
@@ -94,10 +107,25 @@ def live_names(tmp_path_factory):
                 pass
         leader = cluster.leader()
         with urllib.request.urlopen(f"http://{leader.http_address}/metrics") as answer:
-            page = answer.read().decode()
+            return answer.read().decode()
+
+
+@pytest.fixture(scope="module")
+def live_names(live_page):
+    """Return the names of the samples of a live page."""
     return {
-        line.partition("{")[0].partition(" ")[0] for line in page.splitlines() if line[0] != "#"
+        line.partition("{")[0].partition(" ")[0]
+        for line in live_page.splitlines()
+        if line[0] != "#"
     }
+
+
+def test_the_names_of_the_metrics_follow_the_conventions_of_prometheus(live_page, tmp_path):
+    """promtool checks units, suffixes and help texts."""
+    checked = promtool(tmp_path, "check", "metrics", input=live_page)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+    bases = re.findall(r"^# TYPE (\w+) ", live_page, re.MULTILINE)
+    assert all(name.startswith(("taskraft_", "process_")) for name in bases)
 
 
 def test_each_metric_of_alerts_and_dashboards_is_in_a_live_page(live_names):
@@ -108,6 +136,14 @@ def test_each_metric_of_alerts_and_dashboards_is_in_a_live_page(live_names):
         if name not in live_names | ABSENT_UNTIL_NEEDED
     }
     assert not unknown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_metric_of_a_page_is_in_a_live_page(page, live_names):
+    named = re.findall(r"`(?:taskraft|process)_[a-z_]+\b(?!\.)", page.read_text())
+    known = live_names | ABSENT_UNTIL_NEEDED
+    unknown = {name[1:] for name in named} - known
+    assert {name for name in unknown if f"{name}_bucket" not in known} == set()
 
 
 def test_each_operation_in_alerts_and_dashboards_exists():

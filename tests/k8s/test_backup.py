@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -69,5 +70,9 @@ def test_the_script_of_the_cron_saves_and_verifies_a_snapshot(container, tmp_pat
             )
             assert done.returncode == 0, done.stderr
             assert done.stdout.startswith("ok: 1 tasks in 1 tubes")
+        with urllib.request.urlopen(f"http://{cluster.nodes[0].http_address}/metrics") as page:
+            metrics = page.read().decode()
+    assert "\ntaskraft_snapshots_saved_total 1.0\n" in metrics
+    assert "\ntaskraft_snapshot_age_seconds " in metrics
     day = datetime.now(UTC).date()
     assert [one.name for one in backups.iterdir()] == [f"{day}.snapshot"]

@@ -1,5 +1,8 @@
 """Check rules that no schema can express: the manifests agree with each other and protect data."""
 
+import re
+import subprocess
+
 import pytest
 
 from taskraft_service.config.server_config import ServerConfig, read_config
@@ -14,6 +17,8 @@ KINDS = {
     "NetworkPolicy",
     "ConfigMap",
 }
+FOUNDERS = 3
+REPLICAS_MAX = 5
 PROBES = {"startupProbe": "/startupz", "readinessProbe": "/readyz", "livenessProbe": "/livez"}
 
 
@@ -55,16 +60,19 @@ def settings(rendered):
 
 @pytest.fixture
 def environments(stateful_set, container, settings):
-    """Return the environment of each replica, expanded as the kubelet does."""
+    """Return the environment of each pod up to the largest size, expanded as the kubelet does."""
     found = []
-    for ordinal in range(stateful_set["spec"]["replicas"]):
+    for ordinal in range(REPLICAS_MAX):
         fields = {
             "metadata.name": f"{stateful_set['metadata']['name']}-{ordinal}",
             "metadata.namespace": "somewhere",
         }
         environment = dict(settings)
         for entry in container["env"]:
-            value = entry.get("value") or fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+            source = entry.get("valueFrom", {})
+            if source.get("configMapKeyRef", {}).get("optional"):
+                continue  # without the ConfigMap, the value of envFrom stays
+            value = entry.get("value") or fields[source["fieldRef"]["fieldPath"]]
             for name, known in environment.items():
                 value = value.replace(f"$({name})", known)
             environment[entry["name"]] = value
@@ -102,16 +110,39 @@ def test_all_nodes_start_in_parallel_and_keep_their_volumes(stateful_set):
     assert spec["minReadySeconds"] > 0
 
 
-def test_the_settings_of_each_node_are_valid_and_name_all_nodes(stateful_set, environments):
+def test_the_settings_of_each_node_are_valid_and_name_all_founders(stateful_set, environments):
     service, name = stateful_set["spec"]["serviceName"], stateful_set["metadata"]["name"]
-    replicas = range(stateful_set["spec"]["replicas"])
-    for ordinal, environment in zip(replicas, environments, strict=True):
+    for ordinal, environment in enumerate(environments):
         config = node_config(environment)
-        assert config.member.member_id == ordinal + 1
+        is_founder = ordinal < FOUNDERS
+        assert config.is_joiner != is_founder
+        assert config.member.member_id == (ordinal + 1 if is_founder else 0)
         assert [member.peer_address for member in config.members] == [
-            f"{name}-{peer}.{service}.somewhere.svc:7402" for peer in replicas
+            f"{name}-{peer}.{service}.somewhere.svc:7402" for peer in range(FOUNDERS)
         ]
         assert config.client_address == f"{name}-{ordinal}.{service}.somewhere.svc:7401"
+        assert config.member.peer_address == f"{name}-{ordinal}.{service}.somewhere.svc:7402"
+
+
+def test_pods_beyond_the_founders_join_and_become_voters(stateful_set, environments):
+    service, name = stateful_set["spec"]["serviceName"], stateful_set["metadata"]["name"]
+    config = node_config(environments[-1])
+    assert (config.join_as, config.replace_member) == ("voter", "always")
+    port = 7402 if config.peer_tls_cert else 7401  # with certificates, nodes ask at the peer port
+    assert config.join_addresses == tuple(
+        f"{name}-{peer}.{service}.somewhere.svc:{port}" for peer in range(FOUNDERS)
+    )
+
+
+def test_an_empty_volume_founds_no_cluster_without_permission(container, environments):
+    is_dev = environments[0]["TASKRAFT_CLUSTER_ID"] == "taskraft-dev"
+    assert node_config(environments[0]).bootstrap == is_dev
+    (entry,) = (each for each in container["env"] if each["name"] == "TASKRAFT_BOOTSTRAP")
+    assert entry["valueFrom"]["configMapKeyRef"] == {
+        "name": "taskraft-bootstrap",
+        "key": "allow",
+        "optional": True,
+    }
 
 
 def test_every_setting_is_known_to_the_node(environments):
@@ -249,3 +280,25 @@ def test_the_scraper_finds_the_metrics():
     (service,) = services
     assert [port["name"] for port in service["spec"]["ports"]] == ["http"]
     assert [endpoint["port"] for endpoint in monitor["endpoints"]] == ["http"]
+
+
+def test_an_overlay_of_another_repository_renders_a_release(tmp_path):
+    """The overlay on the page refers to a Git repository, here a clone of this one."""
+    repository = tmp_path / "taskraft.git"
+    for command in (
+        ("clone", "--quiet", "--bare", str(manifests.ROOT.parent), str(repository)),
+        ("-C", str(repository), "tag", "v0.1.0"),
+    ):
+        subprocess.run(("git", *command), check=True, capture_output=True)
+    page = (manifests.ROOT.parent / "docs/kubernetes.md").read_text()
+    (overlay,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", page, re.DOTALL)
+    folder = tmp_path / "overlay"
+    folder.mkdir()
+    local = overlay.replace("git.example/queue/taskraft.git", f"file://{repository}")
+    assert local.count("?ref=v0.1.0") == 2
+    (folder / "kustomization.yaml").write_text(local)
+    rendered = manifests.render(str(folder))
+    assert one(rendered, "StatefulSet")["metadata"]["namespace"] == "queue"
+    (container,) = one(rendered, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert container["image"].startswith("registry.example/taskraft@sha256:")
+    assert one(rendered, "ServiceMonitor")

@@ -20,75 +20,85 @@ def pod(rendered):
 def settings_of(rendered, pod, node):
     """Return the environment of a node; a variable can refer only to earlier ones."""
     seen = dict(one(rendered, "ConfigMap")["data"])
+    namespace = one(rendered, "StatefulSet")["metadata"]["namespace"]
+    fields = {"metadata.name": node, "metadata.namespace": namespace}
     for entry in pod["containers"][0]["env"]:
-        value = entry.get("value", node)
+        if "configMapKeyRef" in entry.get("valueFrom", {}):
+            continue  # optional
+        value = entry.get("value") or fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
         for name, known in seen.items():
             value = value.replace(f"$({name})", known)
         seen[entry["name"]] = value
     return node_config(seen)
 
 
-def files_of(pod):
-    """Return the path of each mounted file, with its Secret and key."""
-    mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
-    found = {}
-    for volume in pod["volumes"]:
-        for source in volume.get("projected", {}).get("sources", []):
-            secret = source["secret"]
-            for item in secret["items"]:
-                path = f"{mounts[volume['name']]}/{item['path']}"
-                found[path] = (secret["name"], item["key"])
-    return found
+def certificate_of(rendered, pod, volume, node):
+    """Return the attributes of the certificate in a volume, as the driver expands them."""
+    (found,) = [one["csi"] for one in pod["volumes"] if one["name"] == volume]
+    assert (found["driver"], found["readOnly"]) == ("csi.cert-manager.io", True)
+    namespace = one(rendered, "StatefulSet")["metadata"]["namespace"]
+    return {
+        name.removeprefix("csi.cert-manager.io/"): value.replace("${POD_NAME}", node).replace(
+            "${POD_NAMESPACE}", namespace
+        )
+        for name, value in found["volumeAttributes"].items()
+    }
 
 
-def certificate(rendered, secret):
+def mounted_at(pod, volume):
     (found,) = [
-        manifest["spec"]
-        for manifest in rendered
-        if manifest["kind"] == "Certificate" and manifest["spec"]["secretName"] == secret
+        one["mountPath"] for one in pod["containers"][0]["volumeMounts"] if one["name"] == volume
     ]
     return found
 
 
-@pytest.mark.parametrize("node", ["taskraft-0", "taskraft-1", "taskraft-2"])
-def test_each_node_mounts_the_certificate_with_its_name(rendered, pod, node):
-    config, files = settings_of(rendered, pod, node), files_of(pod)
-    secret, key = files[str(config.peer_tls_cert)]
-    assert (key, files[str(config.peer_tls_key)]) == ("tls.crt", (secret, "tls.key"))
-    assert files[str(config.peer_tls_ca)][1] == "ca.crt"
-    spec = certificate(rendered, secret)
-    assert set(spec["dnsNames"]) == {
+@pytest.mark.parametrize("node", [f"taskraft-{n}" for n in (0, 2, 4, 11)])
+def test_each_node_has_a_certificate_with_its_name(rendered, pod, node):
+    config = settings_of(rendered, pod, node)
+    folder = mounted_at(pod, "peer-tls")
+    assert str(config.peer_tls_cert) == f"{folder}/tls.crt"
+    assert str(config.peer_tls_key) == f"{folder}/tls.key"
+    assert str(config.peer_tls_ca) == f"{folder}/ca.crt"
+    found = certificate_of(rendered, pod, "peer-tls", node)
+    assert set(found["dns-names"].split(",")) == {
         node_name(node, config.cluster_id),
         cluster_name(config.cluster_id),
     }
-    assert {"server auth", "client auth"} <= set(spec["usages"])
+    assert {"server auth", "client auth"} <= set(found["key-usages"].split(","))
+    assert found["fs-group"] == str(pod["securityContext"]["fsGroup"])
+
+
+def test_no_secret_has_a_key_of_a_node(rendered, pod):
+    """The driver creates each key on the host of the pod, so a pod cannot read another key."""
+    secrets = {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+    assert secrets == {"taskraft-access"}
+    assert not any("projected" in volume for volume in pod["volumes"])
 
 
 def test_the_client_certificate_covers_the_advertised_addresses(rendered, pod):
-    config = settings_of(rendered, pod, "taskraft-0")
-    names = certificate(rendered, "taskraft-client-tls")["dnsNames"]
+    node = "taskraft-11"
+    config = settings_of(rendered, pod, node)
+    folder = mounted_at(pod, "client-tls")
+    assert (str(config.tls_cert), str(config.tls_key)) == (f"{folder}/tls.crt", f"{folder}/tls.key")
+    names = certificate_of(rendered, pod, "client-tls", node)["dns-names"].split(",")
     namespace = one(rendered, "StatefulSet")["metadata"]["namespace"]
-    host = config.client_address.rpartition(":")[0].replace("$(POD_NAMESPACE)", namespace)
-    wildcard = f"*.taskraft-peers.{namespace}.svc"
-    assert wildcard in names
-    assert host.startswith("taskraft-0.taskraft-peers.")
-    assert f"taskraft.{namespace}.svc" in names
+    host = config.client_address.rpartition(":")[0]
+    assert host == f"{node}.taskraft-peers.{namespace}.svc"
+    assert {host, f"taskraft.{namespace}.svc"} <= set(names)
 
 
-def test_peers_and_clients_use_different_cas(rendered):
+def test_peers_and_clients_use_different_cas(rendered, pod):
     authorities = {
         manifest["metadata"]["name"]: manifest["spec"]["ca"]["secretName"]
         for manifest in rendered
         if manifest["kind"] == "Issuer" and "ca" in manifest["spec"]
     }
     assert len(set(authorities.values())) == 2
-    issuers = {
-        manifest["spec"]["secretName"]: manifest["spec"]["issuerRef"]["name"]
-        for manifest in rendered
-        if manifest["kind"] == "Certificate"
-    }
-    assert issuers["taskraft-client-tls"] == "taskraft-client"
-    assert {issuers[f"taskraft-{node}-peer-tls"] for node in range(3)} == {"taskraft-peer"}
+    peer, client = (
+        certificate_of(rendered, pod, volume, "taskraft-0") for volume in ("peer-tls", "client-tls")
+    )
+    assert (peer["issuer-name"], client["issuer-name"]) == ("taskraft-peer", "taskraft-client")
+    assert {"taskraft-peer", "taskraft-client"} <= authorities.keys()
 
 
 def test_the_access_file_comes_from_a_secret_and_no_secret_is_in_the_manifests(rendered, pod):

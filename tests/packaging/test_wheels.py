@@ -20,15 +20,16 @@ TOP_LEVEL = {
     "taskraft_server": {"taskraft_service", "taskraft_replication"},
     "taskraft": {"taskraft"},
     "taskraft_pipeline": {"pyspark_taskraft", "taskraft_pipeline"},
+    "taskraft_console": {"taskraft_console"},
 }
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Return the folder that holds the three wheels."""
+    """Return the folder that holds the four wheels."""
     folder = tmp_path_factory.mktemp("wheels")
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
-    projects = [str(ROOT / name) for name in (".", "clients/python", "pipeline")]
+    projects = [str(ROOT / name) for name in (".", "clients/python", "pipeline", "console")]
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel"]
     subprocess.run([*command, *options, *projects], check=True)
     return folder
@@ -36,7 +37,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheels(built):
-    """Return the names inside each of the three wheels, by distribution."""
+    """Return the names inside each of the four wheels, by distribution."""
     return {
         path.name.split("-")[0]: set(zipfile.ZipFile(path).namelist())
         for path in built.glob("*.whl")
@@ -62,6 +63,7 @@ def test_every_module_of_the_checkout_is_in_its_wheel(wheels, distribution):
         ROOT / "replication",
         ROOT / "clients/python/src",
         ROOT / "pipeline/src",
+        ROOT / "console/src",
     )
     modules = {
         str(path.relative_to(root))

@@ -34,9 +34,7 @@ REGISTRIES = tuple(
 
 STUB_PACKAGES = ("taskraft.v1",)
 
-GRPC_MODULES = frozenset(
-    {"endpoint.py", "forwarding.py", "grpc_calls.py", "leader_channels.py", "server.py"}
-)
+GRPC_MODULES = frozenset({"forwarding.py", "grpc_calls.py", "grpc_server.py", "leader_channels.py"})
 """Modules of the API that know grpc.aio, so that another gRPC server can take its place."""
 
 

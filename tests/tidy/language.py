@@ -22,6 +22,8 @@ _BEGIN = r"(?:^|[.:;!?]\s+|\n\s*\n\s*)"
 
 _SUPPRESSION = re.compile(r"# (ruff: )?noqa(: [A-Z0-9, ]+)?$")
 
+_BARE_REFERENCE = re.compile(r"See ``?[\w.]+``?[.:;]")
+
 _OLD_WORDS = re.compile(r"\b(anew|hitherto|whence|thereof|ere)\b")
 
 RIDDLES = {
@@ -33,6 +35,16 @@ RIDDLES = {
     "what for a noun": r"\bwhat (it|they|comes|goes|came|went|stands|lies|follows)\b",
 }
 """Patterns of sentences that readers have to read twice, by the name of the fault."""
+
+
+def bare_references() -> list[str]:
+    """Find docstrings that begin with a reference instead of a sentence."""
+    return [
+        f"{place(path, line)} {text}"
+        for path, tree in modules()
+        for _, text, line in docstrings(tree)
+        if _BARE_REFERENCE.match(text)
+    ]
 
 
 def long_first_lines() -> list[str]:

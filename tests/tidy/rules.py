@@ -20,6 +20,7 @@ RULES = (
     names.modules_not_named_after_their_class,
     names.repeated_class_names,
     references.dangling_references,
+    language.bare_references,
     language.long_first_lines,
     language.old_words,
     language.unexplained_suppressions,

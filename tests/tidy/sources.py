@@ -13,6 +13,7 @@ FOLDERS_OF_CODE = (
     "replication",
     "clients",
     "pipeline",
+    "console",
     "bench",
     "demo",
     "examples",
@@ -25,6 +26,7 @@ PACKAGES = {
     "taskraft_replication": ROOT / "replication" / "taskraft_replication",
     "taskraft": ROOT / "clients" / "python" / "src" / "taskraft",
     "taskraft_pipeline": ROOT / "pipeline" / "src" / "taskraft_pipeline",
+    "taskraft_console": ROOT / "console" / "src" / "taskraft_console",
 }
 """Import packages that users install, with their folders."""
 

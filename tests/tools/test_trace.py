@@ -10,8 +10,7 @@ PUT_CALLS_MAX = 262
 """Maximum number of Python calls of one put."""
 
 PUT_FILES_MAX = 70
-"""Maximum number of files that one put runs through; the goal is 70. Lower the maximum when a
-change allows it."""
+"""Maximum number of files that one put runs through."""
 
 
 @pytest.fixture(scope="module")

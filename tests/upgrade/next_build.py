@@ -2,7 +2,7 @@
 
 The copy has cluster version 2, state format 19 and protocol version 3 between members. From cluster
 version 2 on, it allows ``ReleaseAll`` and computes other digests of its state. Its meta record has
-one more number. Once a release exists, the test takes the last release and this tree instead.
+one more number.
 """
 
 import shutil
@@ -24,7 +24,7 @@ STEPS: Final[Mapping[StateVersion, Step]] = {StateVersion.V19: _to_19}
 '''
 IMPORT = "from taskraft_service.queue.store.idempotency import RequestKey\n"
 FORMATS_OF_2 = """ClusterVersion.V2: Formats(
-        StateVersion.V19, FeedVersion.V2, SnapshotVersion.V2, DigestVersion.V2
+        StateVersion.V19, FeedVersion.V3, SnapshotVersion.V2, DigestVersion.V2
     ),"""
 DIGEST_2 = """    DigestVersion.V1: digest_records,
     DigestVersion.V2: lambda scan: digest_records(

@@ -11,6 +11,7 @@ import pytest
 from taskraft import Client
 from taskraft.errors import VersionTooLow
 from tests.service.process.test_scrub_live import sample
+from tests.upgrade.last_release import last_release, released_build
 from tests.upgrade.load import Load
 from tests.upgrade.next_build import next_build, this_build
 from tools.local_cluster import LocalCluster
@@ -97,6 +98,22 @@ def test_nodes_are_upgraded_and_return_under_load_without_a_failed_call(tmp_path
         assert load.put, "the test put nothing"
         assert load.taken == set(load.put)
         print(f"{len(load.put)} puts, {len(load.put) / load.seconds:.0f} a second; none failed")
+
+
+def test_the_last_release_is_upgraded_to_this_tree_and_returns_under_load(tmp_path):
+    released, here = released_build(last_release(), tmp_path / "release"), this_build()
+    settings = {"TASKRAFT_COMPARE_PERIOD_MS": "1000", **released}
+    with LocalCluster(3, tmp_path / "cluster", settings) as cluster:
+        with Client(cluster.target) as client:
+            client.create_tube("load")
+        with Load(cluster.target, PUTS_PER_SECOND) as load:
+            for build in (here, released, here):
+                replace_all(cluster, build)
+                await_comparison(cluster)
+        load.drain()
+        assert load.errors == []
+        assert load.put, "the test put nothing"
+        assert load.taken == set(load.put)
 
 
 def refuses_the_older_build(cluster, here, later):

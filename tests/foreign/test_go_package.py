@@ -1,0 +1,53 @@
+"""The Go package of the contract can be imported under the path in its go_package."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.foreign.conftest import BUILD_TIMEOUT_S, HERE, ROOT, require, run
+
+IMPORT_PATH = "taskraft.dev/proto"
+TEMPLATE = f"""
+version: v2
+plugins:
+  - local: [go, tool, protoc-gen-go]
+    out: contract
+    opt: module={IMPORT_PATH}
+  - local: [go, tool, protoc-gen-go-grpc]
+    out: contract
+    opt: module={IMPORT_PATH}
+"""
+PROGRAM = f"""package main
+
+import (
+	"fmt"
+
+	pb "{IMPORT_PATH}/taskraft/v1"
+)
+
+func main() {{
+	fmt.Println(pb.TaskService_PutTasks_FullMethodName, pb.Task_READY)
+}}
+"""
+
+
+@pytest.mark.foreign
+def test_a_module_imports_the_contract_by_its_own_path(tmp_path):
+    require("go")
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(HERE / "go" / name, tmp_path / name)
+    (tmp_path / "buf.gen.yaml").write_text(TEMPLATE)
+    (tmp_path / "main.go").write_text(PROGRAM)
+    buf, contract = str(Path(sys.executable).parent / "buf"), str(ROOT / "proto")
+    run(
+        *(buf, "generate", contract, "--path", f"{contract}/taskraft/v1"),
+        folder=tmp_path,
+        timeout_s=BUILD_TIMEOUT_S,
+    )
+    (tmp_path / "contract/go.mod").write_text(f"module {IMPORT_PATH}\n\ngo 1.26.0\n")
+    edit = ("-require", f"{IMPORT_PATH}@v0.0.0", "-replace", f"{IMPORT_PATH}=./contract")
+    run("go", "mod", "edit", *edit, folder=tmp_path, timeout_s=BUILD_TIMEOUT_S)
+    printed = run("go", "run", ".", folder=tmp_path, timeout_s=BUILD_TIMEOUT_S)
+    assert printed == "/taskraft.v1.TaskService/PutTasks READY\n"

@@ -1,0 +1,1 @@
+"""A real API server of Kubernetes, with pods that are processes in network namespaces."""

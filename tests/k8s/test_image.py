@@ -1,0 +1,169 @@
+"""buildah builds the image on a Debian base, and a node runs from it without root, read-only.
+
+`make image` runs this file. It needs root, buildah and debootstrap. The base stands for the
+official Python image, which has the same commands `python` and `pip`.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from taskraft import Client
+from tests.turns import blocked_until
+from tools.free_addresses import free_addresses
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("TASKRAFT_TEST_IMAGE"), reason="`make image` runs this"
+)
+ROOT = Path(__file__).parents[2]
+PACKAGES = "python3,python3-venv,python3-pip,python-is-python3,ca-certificates"
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+USER = "10001"
+CONTAINER = (
+    'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'
+    ' && mount -t tmpfs tmpfs "$1/tmp" && mount -t proc proc "$1/proc"'
+    ' && mount --bind "$2" "$1/var/lib/taskraft" && root="$1" && shift 2'
+    ' && exec setpriv --no-new-privs chroot "--userspec=10001:10001" "$root" "$@"'
+)
+
+
+def run(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+class Builder:
+    """buildah with a store of its own."""
+
+    def __init__(self, folder):
+        self._store = ("--root", str(folder / "store"), "--runroot", str(folder / "run"))
+
+    def __call__(self, *words, **options):
+        return run("buildah", *self._store, "--storage-driver", "vfs", *words, **options)
+
+
+def debian(folder):
+    """Put a Debian with Python into a folder."""
+    release = dict(
+        line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if line
+    )
+    targets = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages")
+    mirror, codename = targets.splitlines()[0], release["VERSION_CODENAME"]
+    run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename, str(folder), mirror)
+    for marker in folder.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
+        marker.unlink()
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory):
+    if os.geteuid() or not all(map(shutil.which, ("buildah", "debootstrap", "setpriv"))):
+        pytest.skip("needs root, buildah, debootstrap and setpriv")
+    return Builder(tmp_path_factory.mktemp("buildah"))
+
+
+@pytest.fixture(scope="module")
+def image(builder, tmp_path_factory):
+    """Return the name of the built image."""
+    base = tmp_path_factory.mktemp("base")
+    debian(base)
+    container = builder("from", "scratch")
+    builder("add", "-q", container, str(base), "/")
+    builder("commit", "-q", "--rm", container, "localhost/python:test")
+    builder(
+        *("bud", "--isolation", "chroot", "--pull-never", "-t", "localhost/taskraft:test"),
+        *("--build-arg", "PYTHON_IMAGE=localhost/python:test"),
+        *("-v", f"{CERTIFICATES}:{CERTIFICATES}:ro", str(ROOT)),
+        cwd=ROOT,
+    )
+    return "localhost/taskraft:test"
+
+
+@pytest.fixture(scope="module")
+def config(builder, image):
+    return json.loads(builder("inspect", "--type", "image", image))["OCIv1"]["config"]
+
+
+@pytest.fixture(scope="module")
+def root(builder, image):
+    """Return the folder with the files of the image."""
+    container = builder("from", "--pull-never", image)
+    return Path(builder("mount", container))
+
+
+@pytest.fixture
+def contained(root, tmp_path):
+    """Return a function that gives the command line of a program in the image."""
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    os.chown(volume, int(USER), int(USER))
+
+    def command(*words):
+        shell = ("unshare", "--mount", "sh", "-c", CONTAINER, "sh")
+        return [*shell, str(root), str(volume), *words]
+
+    return command
+
+
+def test_the_image_runs_as_a_numeric_user_and_stops_by_a_signal(config):
+    assert config["User"] == f"{USER}:{USER}"
+    assert (config["Entrypoint"], config["Cmd"]) == (["taskraft"], ["serve"])
+    assert config["StopSignal"] == "SIGTERM"
+    assert config["ExposedPorts"].keys() == {"7401/tcp", "7402/tcp", "7480/tcp"}
+
+
+def test_a_node_runs_without_root_on_a_read_only_root(config, contained):
+    refused = subprocess.run(
+        contained("/bin/sh", "-c", "id -u && touch /opt/taskraft/x"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.stdout.strip() == USER
+    assert "Read-only file system" in refused.stderr
+    client, peer, http = free_addresses(3)
+    ports = {"LISTEN": client, "PEER_LISTEN": peer, "HTTP_LISTEN": http}
+    environment = dict(one.split("=", 1) for one in config["Env"])
+    environment |= {f"TASKRAFT_{name}": address for name, address in ports.items()}
+    path = {"PATH": f"{environment['PATH']}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        contained(*config["Entrypoint"], *config["Cmd"]), env=environment | path
+    ) as node:
+        blocked_until(lambda: node.poll() is not None or is_ready(http))
+        with Client(client) as caller:
+            caller.create_tube("mail")
+            assert caller.tube("mail").put("x") == 1
+        node.terminate()
+    assert node.returncode == 0
+
+
+def is_ready(http):
+    try:
+        with urllib.request.urlopen(f"http://{http}/readyz") as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def test_the_bill_of_materials_names_what_the_image_contains(contained, root):
+    listing = (
+        "import importlib.metadata as m;"
+        "print('\\n'.join(f'{d.name}=={d.version}' for d in m.distributions()))"
+    )
+    installed = set(run(*contained("/opt/taskraft/bin/python", "-c", listing)).splitlines())
+    bill = json.loads((ROOT / "var/sbom.json").read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    named = {normal(f"{one['name']}=={one['version']}") for one in bill["components"]}
+    own = {one for one in installed if one.startswith("taskraft")}
+    assert len(own) == 2
+    assert {normal(one) for one in installed - own} <= named
+    assert not list(root.glob("opt/taskraft/bin/pip*"))
+
+
+def normal(name):
+    return name.lower().replace("_", "-").replace(".", "-")
