@@ -362,8 +362,7 @@ class ConsoleApp:
             status = 403
         else:
             try:
-                async with self._accesses.acting(visit.visitor) as client:
-                    notice = await change(client, {**visit.path, "action": action}, action, given)
+                notice = await self._changed(visit, change, action, given)
             except FormRefused as error:
                 visit.failure, status = str(error), 400
             except (ValueError, TypeError) as error:
@@ -376,7 +375,6 @@ class ConsoleApp:
                 visit.failure_advice = error.advice or (row.advice if row else "")
                 status = HTTP_STATUS.get(error.code, 502)
             else:
-                visit.cluster.forget()
                 if page:
                     parts = [page, notice] if notice else [page]
                     return RedirectResponse(url_of(self.settings.base_path, *parts), 303)
@@ -389,6 +387,16 @@ class ConsoleApp:
             status=max(status, view.status),
         )
         return self._page(request, visit, shown)
+
+    async def _changed(
+        self, visit: PageVisit, change: Change, action: str, given: Mapping[str, str]
+    ) -> str:
+        """Make a change as the visitor; a change that fails may have had an effect too."""
+        try:
+            async with self._accesses.acting(visit.visitor) as client:
+                return await change(client, {**visit.path, "action": action}, action, given)
+        finally:
+            visit.cluster.forget()
 
     def _after_change(self, request: Request, notice: str) -> Response:
         """Redirect to the changed page, or to the list above if the page is gone."""

@@ -74,3 +74,17 @@ async def test_kept_answers_are_bounded_and_can_be_forgotten():
     assert (await reads.read(0, 60, cluster.ask)).value == ANSWERS_MAX + 2
     reads.forget()
     assert (await reads.read(0, 60, cluster.ask)).value == ANSWERS_MAX + 3
+
+
+async def test_a_call_from_before_a_change_is_not_shared_after_the_change():
+    reads, cluster = SharedReads(), Cluster()
+    before = asyncio.create_task(reads.read("q", 60, cluster.ask))
+    await asyncio.sleep(0)
+    reads.forget()
+    after = Cluster()
+    after.calls = 10
+    after.may_answer.set()
+    assert (await reads.read("q", 60, after.ask)).value == 11
+    cluster.may_answer.set()
+    assert (await before).value == 1
+    assert (await reads.read("q", 60, after.ask)).value == 11

@@ -181,7 +181,8 @@ class ClusterReads:
         age = OPTIONS_SECONDS if len(names) > TUBES_CHEAP else 0.0
         if began - self._infos_at > age or not names <= self._infos.keys():
             infos = await self.client.list_tubes(staleness=self._staleness(), timeout=self._timeout)
-            self._infos, self._infos_at = {one.name: one for one in infos}, began
+            self._infos = {one.name: one for one in infos}
+            self._infos_at = began if began > self._changed_at else float("-inf")
         wanted = (clock() - began) / TUBES_SHARE if len(names) > TUBES_CHEAP else 0.0
         self._tubes_seconds = min(max(wanted, TUBES_SECONDS), TUBES_SECONDS_MAX)
         return CountedTubes(

@@ -46,7 +46,9 @@ class SharedReads:
 
     def __init__(self) -> None:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
-        self._calls: dict[Hashable, asyncio.Task[object]] = {}
+        self._changes = 0
+        """Number of changes so far. A call that began before a change is not shared after it."""
+        self._calls: dict[tuple[int, Hashable], asyncio.Task[object]] = {}
         self.calls: int = 0
         """Number of questions that were sent to the cluster."""
 
@@ -68,11 +70,12 @@ class SharedReads:
         if kept is not None and now - kept.read_at <= age_seconds_max:
             self._answers.move_to_end(question)
             return Reading(cast("Value", kept.value), now - kept.read_at)
-        call = self._calls.get(question)
+        key = (self._changes, question)
+        call = self._calls.get(key)
         if call is None:
-            call = asyncio.create_task(self._ask(question, ask))
-            self._calls[question] = call
-            call.add_done_callback(lambda _: self._calls.pop(question, None))
+            call = asyncio.create_task(self._ask(key, ask))
+            self._calls[key] = call
+            call.add_done_callback(lambda _: self._calls.pop(key))
         try:
             # A page that is closed must not cancel the call of the other pages.
             value = cast("Value", await asyncio.shield(call))
@@ -83,9 +86,12 @@ class SharedReads:
             return Reading(cast("Value", kept.value), age, f"{error.reason}: {error}")
         return Reading(value, 0.0)
 
-    async def _ask(self, question: Hashable, ask: Callable[[], Awaitable[object]]) -> object:
+    async def _ask(self, key: tuple[int, Hashable], ask: Callable[[], Awaitable[object]]) -> object:
         self.calls += 1
         value = await ask()
+        changes, question = key
+        if changes != self._changes:
+            return value
         self._answers[question] = _Answer(value, asyncio.get_running_loop().time())
         self._answers.move_to_end(question)
         while len(self._answers) > ANSWERS_MAX:
@@ -93,5 +99,10 @@ class SharedReads:
         return value
 
     def forget(self) -> None:
-        """Forget all answers, so that the next page shows the effect of a change."""
+        """Forget all answers, so that the next page shows the effect of a change.
+
+        A call in progress may have read the state before the change. Only the pages that already
+        wait for this call get its answer.
+        """
+        self._changes += 1
         self._answers.clear()
