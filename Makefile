@@ -4,11 +4,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 CODEGEN = $(VENV)-proto
 RUN     = $(VENV)/bin/python
-# All tests of a file run in one process; tests/conftest.py starts with the slowest files.
-SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo console screenshots test coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
+.PHONY: help setup dev demo console screenshots test gate unstable coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
         bench-core bench-peers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
         check-release check-stubs check-manifests setup-proto \
         go-parts real-collector k8s sbom image check-edge native test-native
@@ -31,14 +29,20 @@ console: setup ## Run three nodes with a busy day of work, and the web console, 
 screenshots: setup ## Take the screenshots of the console for the documentation; needs Chromium
 	@$(RUN) -m pytest -q tests/console/screenshots.py
 
-test: setup go-parts ## Run all tests (T="tests/service -k put" selects some)
-	@$(RUN) -m pytest -q $(SIDE_BY_SIDE) $(T)
+test: setup go-parts ## Run all tests in two stages (T="tests/service -k put" selects some)
+	@$(RUN) -m tests.gate $(T)
+
+gate: ## Run what CI runs, on a fresh clone of the committed HEAD
+	@$(PYTHON) -m tools.gate
+
+unstable: setup go-parts ## Run stage 2 of the tests under load and add its failures to var/unstable.md (N=1)
+	@$(RUN) -m tests.gate.under_load --runs $(or $(N),1) $(ARGS) $(T)
 
 native: setup ## Build the native edge, the faster server of the client port, into .venv; needs cargo
 	@$(RUN) -m tools.native_edge $(VENV)
 
 test-native: native ## Run the tests of the API over the native edge
-	@TASKRAFT_REQUIRE_EDGE=1 $(RUN) -m pytest -q $(SIDE_BY_SIDE) tests/service/api tests/service/access tests/service/process/test_services.py tests/service/process/test_edge_failure.py $(T)
+	@TASKRAFT_REQUIRE_EDGE=1 $(RUN) -m tests.gate tests/service/api tests/service/access tests/service/process/test_services.py tests/service/process/test_edge_failure.py $(T)
 
 coverage: setup ## Measure the test coverage (T= as for test)
 	@$(RUN) -m coverage run -m pytest -q $(T); $(RUN) -m coverage combine -q; $(RUN) -m coverage report
@@ -53,27 +57,27 @@ spark-kills: setup ## Put a million tasks from Spark while its driver and the le
 	@$(RUN) -m tests.pipeline.sink_kills $(ARGS)
 
 upgrade-drill: setup ## Upgrade three nodes and return, at 200 puts a second
-	@TASKRAFT_TEST_UPGRADE_PUTS=200 $(RUN) -m pytest -q -rP tests/upgrade $(T)
+	@TASKRAFT_TEST_UPGRADE_PUTS=200 $(RUN) -m pytest -q --timeout 1800 -rP tests/upgrade $(T)
 
 golden: setup ## Write the golden files of versions of formats that have none
 	@$(RUN) -m tests.golden
 
 real-prometheus: setup ## Let a real Prometheus scrape three nodes, load the alerts and answer all queries
-	@TASKRAFT_TEST_PROMETHEUS=1 $(RUN) -m pytest -q -rs tests/k8s/test_prometheus.py $(T)
+	@TASKRAFT_TEST_PROMETHEUS=1 $(RUN) -m pytest -q --timeout 1800 -rs tests/k8s/test_prometheus.py $(T)
 
 real-collector: setup ## Let a real OpenTelemetry Collector receive spans, metrics and logs of three nodes; needs Go
 	@mkdir -p var && cd tests/collector && go build -tags remove_all_sd -trimpath -ldflags "-s -w" -o ../../var/collector .
-	@TASKRAFT_TEST_COLLECTOR=var/collector $(RUN) -m pytest -q -rs tests/collector $(T)
+	@TASKRAFT_TEST_COLLECTOR=var/collector $(RUN) -m pytest -q --timeout 1800 -rs tests/collector $(T)
 
 k8s: setup ## Run the manifests on a real API server, with pods in network namespaces; needs Go
-	@$(RUN) -m tests.k8s.control_plane -q -rP tests/k8s/test_real_api_server.py $(T)
+	@$(RUN) -m tests.k8s.control_plane -q --timeout 1800 -rP tests/k8s/test_real_api_server.py $(T)
 
 sbom: setup ## Write the bill of materials of the image to var/sbom.json (CycloneDX)
 	@$(PYTHON) tools/environment.py $(VENV)-sbom --only sbom
 	@mkdir -p var && $(VENV)-sbom/bin/cyclonedx-py requirements --output-reproducible -o var/sbom.json constraints/service.txt
 
 image: sbom ## Build the image with buildah, and run a node from it; needs root, buildah and debootstrap
-	@TASKRAFT_TEST_IMAGE=1 $(RUN) -m pytest -q -rs tests/k8s/test_image.py $(T)
+	@TASKRAFT_TEST_IMAGE=1 $(RUN) -m pytest -q --timeout 1800 -rs tests/k8s/test_image.py $(T)
 
 long-tasks: setup ## Work two minutes on a task from Go and Node, over silent streams
 	@TASKRAFT_TEST_WORK_MS=120000 $(RUN) -m pytest -q tests/foreign/test_long_tasks.py $(T)

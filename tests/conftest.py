@@ -1,4 +1,4 @@
-"""Configure all tests: fail on skips of required tests, and start with the longest files."""
+"""Configure all tests: the gate's stages and limits, and failures for skips of required tests."""
 
 import os
 import signal
@@ -6,7 +6,15 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["taskraft.testing.plugin"]  # also in a checkout without its entry points
+pytest_plugins = [
+    "taskraft.testing.plugin",  # also in a checkout without its entry points
+    "tests.gate.stages",
+    "tests.gate.real_time_guard",
+    "tests.gate.time_limits",
+    "tests.gate.scheduler",
+    "tests.gate.kept_logs",
+    "tests.gate.outcomes",
+]
 
 # Examples have no deadline, because their duration depends on the machine. CI draws the same
 # examples in each run, so that only a change can break a run. Other runs draw new examples.
@@ -18,8 +26,6 @@ settings.register_profile(
 )
 settings.load_profile("untimed")
 
-LONGEST_FIRST = ("docs", "spark", "cluster", "foreign")
-"""Markers of long tests, in the order in which their files run."""
 REQUIRED_BY = {
     "spark": "TASKRAFT_REQUIRE_SPARK",
     "foreign": "TASKRAFT_REQUIRE_FOREIGN",
@@ -44,15 +50,19 @@ def pytest_configure():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items):
-    """Run the longest files first, so that parallel workers finish at about the same time."""
-    rank = {}
-    for item in items:
-        marked = [
-            place for place, name in enumerate(LONGEST_FIRST) if item.get_closest_marker(name)
-        ]
-        rank[item.path] = min(rank.get(item.path, len(LONGEST_FIRST)), *marked, len(LONGEST_FIRST))
-    items.sort(key=lambda item: rank[item.path])
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call():
+    """Restore environment variables that a test sets, because nodes of later tests inherit them.
+
+    Fixtures set their variables before, and restore them themselves.
+    """
+    before = dict(os.environ)
+    try:
+        return (yield)
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @pytest.hookimpl(wrapper=True)

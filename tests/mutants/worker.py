@@ -40,8 +40,12 @@ LOOK_SECONDS: Final = 0.02
 TEST_CPU_SECONDS_MAX: Final = 25
 """CPU time limit of one test; the order contains its limit of elapsed time."""
 
-PLUGINS: Final = ("-p", "pytest_asyncio.plugin", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-"""The only plugin, with its warning disabled: it is imported before pytest could rewrite it."""
+PLUGINS: Final = (
+    *("-p", "pytest_asyncio.plugin", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
+    *("-p", "pytest_timeout", "--timeout", "0"),
+)
+"""The only plugins. The first is imported before pytest could rewrite it, which causes a warning.
+The second is there for its settings in pyproject.toml; this program has limits of its own."""
 
 IMPORTED: Final = (
     "cronsim",

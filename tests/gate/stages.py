@@ -1,0 +1,54 @@
+"""Divide the tests into two stages.
+
+Stage 1 has the tests whose result depends on their input only: pure code, code in memory, virtual
+time. Stage 2 has the tests that watch the real clock: real processes, ports, timers. A busy machine
+can make a test of stage 2 late, but no test of stage 1.
+"""
+
+from typing import Final
+
+import pytest
+
+REAL_TIME: Final = "real_time"
+"""Marker of the tests of stage 2."""
+KINDS: Final = ("docs", "spark", "browser", "cluster", "foreign")
+"""Markers of kinds of tests that belong to stage 2, those with the longest files first."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs one stage alone."""
+    parser.addoption("--stage", type=int, choices=(1, 2), help="run one of the two stages of tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line(
+        "markers", f"{REAL_TIME}: watches the real clock, so a busy machine can make it late"
+    )
+
+
+def stage_of(item: pytest.Item) -> int:
+    """Return the stage of a test."""
+    marked = any(item.get_closest_marker(name) for name in (REAL_TIME, *KINDS))
+    return 2 if marked else 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the chosen stage, and put the longest files first.
+
+    Parallel processes then finish at about the same time.
+    """
+    chosen = config.getoption("--stage")
+    if chosen is not None:
+        other = [item for item in items if stage_of(item) != chosen]
+        items[:] = [item for item in items if stage_of(item) == chosen]
+        config.hook.pytest_deselected(items=other)
+    rank: dict[object, int] = {}
+    for item in items:
+        of_item = min(
+            (place for place, name in enumerate(KINDS) if item.get_closest_marker(name)),
+            default=len(KINDS),
+        )
+        rank[item.path] = min(rank.get(item.path, len(KINDS)), of_item)
+    items.sort(key=lambda item: rank[item.path])

@@ -1,0 +1,110 @@
+"""Run ``.ci/run`` on a fresh clone of the committed HEAD: ``make gate``.
+
+A checkout has files that a commit lacks, and an environment that a new machine lacks. The clone has
+neither. The folder `shared` beside this checkout is copied beside the clone, because some tests use
+it if it is there. This program uses only the standard library.
+
+A run that passes leaves the file ``var/gate/<commit>`` with the closing lines of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+PROGRESS_SECONDS: Final = 60
+SHOWN_CHARS: Final = 100
+CLOSING: Final = re.compile(
+    r"^(UNSTABLE: .*|stage \d: .*|\d+ passed, \d+ failed, \d+ skipped)$", re.MULTILINE
+)
+"""Lines of a run that passed which its stamp keeps."""
+FAILURES: Final = re.compile(r"^((?:WRONG|UNSTABLE): .*|make: .*Error.*)$", re.MULTILINE)
+"""Lines of a run that failed which are printed at its end."""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Return the output of git in a folder."""
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def clean_environment(environment: Mapping[str, str], checkout: Path) -> dict[str, str]:
+    """Return the variables without paths of the checkout, and without an active environment."""
+    clean = {}
+    for name, value in environment.items():
+        parts = [
+            part for part in value.split(os.pathsep) if checkout not in (Path(part) / "x").parents
+        ]
+        if name != "VIRTUAL_ENV" and parts:
+            clean[name] = os.pathsep.join(parts)
+    return {**clean, "CI": "true"}
+
+
+def clone(checkout: Path, folder: Path) -> Path:
+    """Clone HEAD into a folder, with `shared` beside the clone; return the clone."""
+    target = folder / "main"
+    git(checkout, "clone", "--quiet", "--no-local", str(checkout), str(target))
+    git(target, "checkout", "--quiet", "--detach", git(checkout, "rev-parse", "HEAD"))
+    shared = checkout.parent / "shared"
+    if shared.is_dir():
+        shutil.copytree(shared, folder / "shared", symlinks=True)
+    return target
+
+
+def run_with_progress(target: Path, environment: Mapping[str, str], output: Path) -> int:
+    """Run the checks and tests of a clone; print a line per minute; return the exit status."""
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            [str(target / ".ci" / "run")],
+            cwd=target,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    minutes = 0
+    while True:
+        try:
+            return process.wait(PROGRESS_SECONDS)
+        except subprocess.TimeoutExpired:
+            minutes += 1
+            lines = output.read_text(errors="replace").strip().splitlines() or [""]
+            print(f"{minutes} min: {lines[-1][:SHOWN_CHARS]}", flush=True)
+
+
+def main() -> int:
+    """Run the gate; return 0 if the commit passes."""
+    checkout = Path(git(Path(), "rev-parse", "--show-toplevel"))
+    commit = git(checkout, "rev-parse", "HEAD")
+    folder = Path(tempfile.mkdtemp(prefix="taskraft-gate-"))
+    output = folder / "output.log"
+    print(f"gate of {commit[:10]}; output: {output}", flush=True)
+    if git(checkout, "status", "--porcelain"):
+        print("note: the clone lacks uncommitted changes", flush=True)
+    began = time.monotonic()
+    target = clone(checkout, folder)
+    status = run_with_progress(target, clean_environment(os.environ, checkout), output)
+    seconds = time.monotonic() - began
+    text = output.read_text(errors="replace")
+    if status:
+        print("\n".join(FAILURES.findall(text)))
+        print(f"RED: status {status} after {seconds:.0f} s; output and clone: {folder}")
+        return 1
+    stamp = checkout / "var" / "gate" / commit
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.write_text("\n".join([f"{seconds:.0f} s", *CLOSING.findall(text), ""]))
+    print(stamp.read_text() + f"green: {stamp.relative_to(checkout)}")
+    shutil.rmtree(target, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
