@@ -15,7 +15,10 @@ def cause(page, kind):
 
 @pytest.fixture
 def retried(client, console):
-    """Return a tube with four retried tasks of two causes, and a task that has not failed."""
+    """Return a tube with four retried tasks of two causes, and a task that has not failed.
+
+    Another tube has one retried task of one of these causes.
+    """
     client.create_tube("retried", retry=Retry(attempts_max=9, backoff="1h"))
     tube = client.tube("retried")
     tube.put_many(["x"] * 4)
@@ -23,9 +26,13 @@ def retried(client, console):
         reason = LookupError(f"row {number}") if number % 2 else OSError(f"disk {number}")
         tube.take(wait=0).release(reason=reason)
     tube.put("fresh")
+    client.create_tube("other", retry=Retry(attempts_max=9, backoff="1h"))
+    client.tube("other").put("x")
+    client.tube("other").take(wait=0).release(reason=LookupError("row 7"))
     console.post("/tubes/retried/do/resume-puts", {})  # the change makes the console read again
     yield tube
     client.drop_tube("retried")
+    client.drop_tube("other")
 
 
 @pytest.mark.cluster
@@ -35,22 +42,26 @@ def test_retried_tasks_are_grouped_by_cause(console, retried):
     assert "row &lt;n&gt;" in page
     assert "disk &lt;n&gt;" in page
     assert "failure:* AND (state = DELAYED OR state = READY)" in page
+    every = console.get("/failures?stage=retrying").text
+    assert re.search(r"/tubes/other\">other</a> 1", every)
     buried = console.get("/failures?tube=retried").text
     assert "Nothing is buried" in buried
 
 
 @pytest.mark.cluster
-def test_all_retried_tasks_of_one_cause_run_now(console, retried):
+def test_all_retried_tasks_of_one_cause_and_tube_run_now(console, client, retried):
     page = console.get("/failures?stage=retrying&tube=retried").text
     path = f"/failures/{cause(page, 'LookupError')}/do"
     assert console.post(f"{path}/kick", {"stage": "retrying"}).status_code == 400
     assert console.post(f"{path}/restart", {}).status_code == 400
     assert retried.stats().tasks.delayed == 4
-    done = followed(console, console.post(f"{path}/restart", {"stage": "retrying"}))
+    chosen = {"stage": "retrying", "tube": "retried"}
+    done = followed(console, console.post(f"{path}/restart", chosen))
     assert ">done<" in done
     ready = [task.message.failure.type for task in retried.list("state = DELAYED")]
     assert ready == ["OSError", "OSError"]
     assert retried.stats().tasks.ready == 3
+    assert client.tube("other").stats().tasks.delayed == 1
 
 
 @pytest.mark.cluster

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from taskraft import errors
 from taskraft_console.data.failure_report import (
-    STAGES,
     FailureReport,
     Stage,
     report_failures,
@@ -93,7 +92,8 @@ class ClusterReads:
         self.reads: Final = reads
         self._timeout = timeout_seconds
         self._tubes_seconds = TUBES_SECONDS
-        self._failures_seconds: dict[Stage, float] = dict.fromkeys(STAGES, LIST_SECONDS)
+        self._failures_seconds: dict[tuple[Stage, str], float] = {}
+        """Maximum age of reports that take long, by the stage and the tube of the report."""
         self._group_seconds = LIST_SECONDS
         self._changed_at = float("-inf")
         self._infos: Mapping[str, TubeInfo] = {}
@@ -212,11 +212,13 @@ class ClusterReads:
             ),
         )
 
-    async def failures(self, stage: Stage) -> Reading[FailureReport]:
-        """Return the causes of all failed tasks of a stage."""
+    async def failures(self, stage: Stage, tube: str = "") -> Reading[FailureReport]:
+        """Return the causes of the failed tasks of a stage, in all tubes or in one tube."""
         tubes = await self.tubes()
         failing = [
-            each.info.name for each in tubes.value.tubes if _may_have(each.counts.tasks, stage)
+            each.info.name
+            for each in tubes.value.tubes
+            if _may_have(each.counts.tasks, stage) and tube in ("", each.info.name)
         ]
 
         async def ask() -> FailureReport:
@@ -224,10 +226,14 @@ class ClusterReads:
             began = clock()
             report = await report_failures(self.client, failing, stage, self._timeout)
             wanted = (clock() - began) / FAILURES_SHARE
-            self._failures_seconds[stage] = max(wanted, LIST_SECONDS)
+            if wanted > LIST_SECONDS:
+                self._failures_seconds[stage, tube] = wanted
+            else:
+                self._failures_seconds.pop((stage, tube), None)
             return report
 
-        return await self.reads.read(("failures", stage), self._failures_seconds[stage], ask)
+        age = self._failures_seconds.get((stage, tube), LIST_SECONDS)
+        return await self.reads.read(("failures", stage, tube), age, ask)
 
     async def tube(self, name: str) -> Reading[CountedTubes]:
         """Return one tube with its counts.

@@ -28,9 +28,9 @@ SWEEPS_MAX: Final = 20
 async def failures(visit: PageVisit) -> PageView:
     """Show the causes of all failed tasks, or of the failed tasks of one tube."""
     stage = stage_of(visit.query)
-    report = visit.value(await visit.cluster.failures(stage))
     tube, opened = visit.query.get("tube", ""), visit.query.get("open", "")
-    groups = [each for each in report.groups if not tube or tube in each.tubes]
+    report = visit.value(await visit.cluster.failures(stage, tube))
+    groups = report.groups
     return PageView(
         template="failures.html",
         title="Failures",
@@ -76,6 +76,8 @@ async def start_failure_sweep(
 ) -> str:
     """Start a sweep in each tube with tasks of one cause; return the number of a single sweep.
 
+    If the form names a tube, only the tasks of this tube change.
+
     Raises:
         FormRefused: the form is incomplete, or no task has the cause any longer.
         TaskraftError: the cluster refuses a sweep.
@@ -84,7 +86,7 @@ async def start_failure_sweep(
     chosen = next((each for each in ACTIONS[stage] if each == action), None)
     if chosen is None:
         raise FormRefused(f"there is no change {action!r} of a cause")
-    report = visit.value(await visit.cluster.failures(stage))
+    report = visit.value(await visit.cluster.failures(stage, form.get("tube", "")))
     group = report.named(path["fingerprint"])
     if group is None:
         raise FormRefused("No task has this cause any longer.")
