@@ -64,6 +64,8 @@ TICK_US = 50_000
 CONNECT_US = (20_000, 150_000)
 """Range of the pause between two attempts to connect to the members without a connection."""
 SYNC_US = (100, 5000)
+SEGMENT_BYTES = 64 << 10
+"""Size of a segment of the log. The simulated disk copies a file at each sync."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -127,6 +129,7 @@ class FoundingNode:
             data_directory=host.settings.data_dir,
             members={MemberId(each.member_id): info_of(each) for each in members},
             is_joining=identity.is_joining,
+            segment_bytes=SEGMENT_BYTES,
         )
         salt, fresh = self._rng.randrange(1 << 32), f"{self._rng.randrange(1 << 64):016x}"
         self.storage = GroupStorage.open(
