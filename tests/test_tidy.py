@@ -12,6 +12,8 @@ from tests.tidy.sizes import lines_of_code
 from tests.tidy.sources import functions, imported_names
 from tests.tidy.tests import asserts
 
+pytestmark = pytest.mark.real_time  # git lists the files
+
 
 @pytest.mark.parametrize("rule", RULES)
 def test_no_code_breaks_the_house_rule(rule):

@@ -12,6 +12,8 @@ from taskraft import AsyncClient, errors
 from taskraft.v1 import task_pb2
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 DONE = task_pb2.Task.DONE
 READY = task_pb2.Task.READY
 DEPTH = 4

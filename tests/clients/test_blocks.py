@@ -14,6 +14,8 @@ from taskraft import AsyncClient, errors
 from taskraft.v1 import task_pb2
 from tests.turns import blocked_until, turns_until
 
+pytestmark = pytest.mark.real_time
+
 DONE = task_pb2.Task.DONE
 READY = task_pb2.Task.READY
 TTR = "3s"

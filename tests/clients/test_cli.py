@@ -134,6 +134,7 @@ def test_take_without_a_terminal_needs_ack_or_keep(calls, run):
     assert not calls.calls, "nothing is taken"
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("answer", "told", "state"),
     [
@@ -338,6 +339,7 @@ def test_a_refusal_is_one_line_with_a_hint_and_an_exit_code(calls, run, reason, 
     assert last.startswith("hint:  ")
 
 
+@pytest.mark.real_time
 def test_an_unreachable_cluster_exits_with_5_and_a_hint(run_remote):
     done = run_remote("put emails a -t 127.0.0.1:1 --timeout 1s")
     assert done.exit_code == 5
@@ -368,6 +370,7 @@ def started(cluster, line, **options):
     )
 
 
+@pytest.mark.real_time
 def test_ctrl_c_exits_with_130_and_without_output(cluster):
     with started(cluster, "take emails --wait 1h --ack") as taking:
         blocked_until(lambda: cluster.asked("TakeTasks"))
@@ -376,6 +379,7 @@ def test_ctrl_c_exits_with_130_and_without_output(cluster):
         assert taking.stderr.read() == "\n"
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_for_the_output_is_reported_in_one_line(cluster, unbuffered):
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
@@ -387,6 +391,7 @@ def test_a_full_disk_for_the_output_is_reported_in_one_line(cluster, unbuffered)
         assert put.stderr.read() == "error: No space left on device\n"
 
 
+@pytest.mark.real_time
 def test_a_closed_pipe_prints_no_error(cluster, blocking_client):
     blocking_client.tube("emails").put_many("x" * 500 for _ in range(1_000))
     with started(cluster, "take emails --max 1000 --keep", stdout=subprocess.PIPE) as taking:

@@ -16,6 +16,7 @@ def test_the_cluster_is_shown(run):
     assert json.loads(run("cluster status -o json").stdout)[0]["leader"] == "memory"
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     "line",
     [

@@ -20,6 +20,7 @@ def bare(contexts, run_remote):
     return run_remote
 
 
+@pytest.mark.real_time
 def test_the_first_context_is_used_by_every_command(cluster, bare, contexts):
     assert bare(f"context add here {cluster.target}").exit_code == 0
     assert bare("put emails a").stdout == "emails/1  READY\n"
@@ -27,6 +28,7 @@ def test_the_first_context_is_used_by_every_command(cluster, bare, contexts):
     assert stat.S_IMODE(contexts.parent.stat().st_mode) == 0o700
 
 
+@pytest.mark.real_time
 def test_a_context_is_chosen_by_option_variable_and_use(cluster, bare, monkeypatch):
     bare("context add nowhere 127.0.0.1:1")
     bare(f"context add here {cluster.target}")
@@ -42,6 +44,7 @@ def test_a_context_is_chosen_by_option_variable_and_use(cluster, bare, monkeypat
     assert bare("context use -").stdout.split()[-2:] == ["nowhere", "127.0.0.1:1"]
 
 
+@pytest.mark.real_time
 def test_a_target_replaces_the_context_with_its_credentials(cluster, bare, tmp_path, monkeypatch):
     (tmp_path / "token").write_text("secret")
     bare(f"context add secured 127.0.0.1:1 --token-file {tmp_path / 'token'}")
@@ -52,6 +55,7 @@ def test_a_target_replaces_the_context_with_its_credentials(cluster, bare, tmp_p
     assert bare("stats --context secured --timeout 500ms").exit_code == 5
 
 
+@pytest.mark.real_time
 def test_the_target_of_a_context_never_gets_credentials_of_the_environment(
     cluster, bare, monkeypatch
 ):

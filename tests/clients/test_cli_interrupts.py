@@ -17,6 +17,8 @@ from taskraft.cli.progress import WorkProgress
 from taskraft.cli.put import _lines
 from tests.clients.test_cli_commands import ALL
 
+pytestmark = pytest.mark.real_time
+
 INTERRUPTED = 130
 INPUTS = {
     ("apply",): "tubes: [{name: emails}]\n",

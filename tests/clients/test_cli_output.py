@@ -72,6 +72,7 @@ def test_wide_tables_have_more_columns(run, tube):
     assert "DEAD LETTERS" in run("tube list -o wide").stdout
 
 
+@pytest.mark.real_time
 def test_watch_repeats_until_ctrl_c(cluster):
     line = "stats --watch --interval 10ms"
     with started(cluster, line, stdout=subprocess.PIPE) as watching:

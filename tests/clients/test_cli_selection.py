@@ -108,6 +108,7 @@ def test_tasks_are_buried_changed_and_taken_away(own, run):
     assert (nothing.exit_code, "at least one option" in nothing.stderr) == (2, True)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     "line",
     [
@@ -203,6 +204,7 @@ def test_names_of_tubes_are_completed_from_the_cluster(taskraft, run):
     assert "take" in completed([], "ta")
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_completion_script_is_printed(run, shell):
     script = run(f"completion {shell}").stdout
@@ -211,6 +213,7 @@ def test_a_completion_script_is_printed(run, shell):
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("shell", "line", "found"),
     [
@@ -238,6 +241,7 @@ def test_each_shell_gets_the_names_of_the_cluster(cluster, blocking_client, shel
     assert done.stderr == ""
 
 
+@pytest.mark.real_time
 def test_the_script_for_bash_registers_the_completion(run):
     script = run("completion bash").stdout
     done = subprocess.run(

@@ -15,6 +15,8 @@ from taskraft import AsyncClient, AsyncTakenTask, AsyncTube, Client, TakenTask, 
 from taskraft.v1 import feed_service_pb2, task_pb2
 from taskraft.v1.task_service_pb2 import Settlement
 
+pytestmark = pytest.mark.real_time
+
 READY = task_pb2.Task.READY
 DONE = task_pb2.Task.DONE
 

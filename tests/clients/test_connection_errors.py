@@ -9,6 +9,8 @@ from taskraft import AsyncClient, errors
 from taskraft._connection_errors import connection_error
 from tests.authority import Authority
 
+pytestmark = pytest.mark.real_time
+
 REFUSED = (
     "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: "
     "Failed to connect to remote host: Connection refused"

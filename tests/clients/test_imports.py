@@ -10,6 +10,8 @@ import pytest
 
 import taskraft
 
+pytestmark = pytest.mark.real_time
+
 
 def loaded_by(code):
     """Return the modules that a new process has loaded after some code."""

@@ -11,6 +11,8 @@ from taskraft._leader_caller import pause_seconds
 from tests.far_port import FarPort
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 
 def ids(requests):
     return [request.request_id for request in requests]

@@ -27,6 +27,7 @@ async def disconnected(pool):
     return node
 
 
+@pytest.mark.real_time
 async def test_a_channel_that_cannot_connect_is_replaced(pool, monkeypatch):
     """A new channel resolves the name of the node, which may have another address now."""
     node = await disconnected(pool)
@@ -37,6 +38,7 @@ async def test_a_channel_that_cannot_connect_is_replaced(pool, monkeypatch):
     assert pool.next_node() is replaced
 
 
+@pytest.mark.real_time
 async def test_an_idle_channel_is_replaced_unless_it_was_just_chosen(pool, monkeypatch):
     """A connection that was lost leaves an idle channel with the old address of the node."""
     node = pool.next_node()
@@ -46,6 +48,7 @@ async def test_an_idle_channel_is_replaced_unless_it_was_just_chosen(pool, monke
     assert pool.next_node() is not node
 
 
+@pytest.mark.real_time
 async def test_many_long_calls_leave_the_channel_of_short_calls_free(pool, monkeypatch):
     monkeypatch.setattr(_node_pool, "LONG_CALLS_PER_CHANNEL", 2)
     short = pool.next_node()

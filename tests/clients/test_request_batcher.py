@@ -97,6 +97,7 @@ async def test_a_message_that_fails_as_a_whole_fails_every_caller():
     assert batcher.is_idle
 
 
+@pytest.mark.real_time
 async def test_a_caller_gets_deadline_passed_at_its_deadline():
     wire = Wire()
     wire.gate.clear()

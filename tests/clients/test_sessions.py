@@ -13,6 +13,8 @@ from taskraft._heartbeats import NEVER, HeartbeatThread
 from taskraft._sessions import SessionKeepAlive
 from tests.turns import blocked_until
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def keep_alive(three):

@@ -10,6 +10,8 @@ from taskraft import AsyncClient, _task_stream, errors
 from taskraft.v1 import task_pb2
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 DONE = task_pb2.Task.DONE
 READY = task_pb2.Task.READY
 TAKEN = task_pb2.Task.TAKEN

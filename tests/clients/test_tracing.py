@@ -226,6 +226,7 @@ def run(code, **environment):
     )
 
 
+@pytest.mark.real_time
 def test_a_program_exports_what_the_environment_asks_for():
     code = """
         from taskraft import tracing
@@ -265,6 +266,7 @@ def collector():
         thread.join()
 
 
+@pytest.mark.real_time
 def test_spans_reach_a_collector(collector, cluster):
     code = f"""
         from taskraft import Client, tracing
@@ -284,11 +286,13 @@ def test_spans_reach_a_collector(collector, cluster):
     assert [span.name for scope in resource.scope_spans for span in scope.spans] == ["send emails"]
 
 
+@pytest.mark.real_time
 def test_an_unknown_exporter_is_refused():
     code = "from taskraft import tracing; tracing.configure_from_environment()"
     assert "must be otlp, console or none" in run(code, OTEL_TRACES_EXPORTER="zipkin").stderr
 
 
+@pytest.mark.real_time
 def test_without_the_extra_a_clear_error_says_what_to_install():
     code = """
         import sys

@@ -1,9 +1,13 @@
 """Bulk sweeps on real nodes: they survive a killed leader, and change each task once."""
 
+import pytest
+
 from taskraft import Client
 from taskraft.v1.bulk_sweep_pb2 import BulkSweep
 from tests.turns import blocked_until
 from tools.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.real_time
 
 TASKS = 3_000
 SETTINGS = {"TASKRAFT_AUTO_CREATE_TUBES": "true"}

@@ -4,7 +4,11 @@
 tasks is small here, so that the suite stays fast.
 """
 
+import pytest
+
 from bench import catch_up
+
+pytestmark = pytest.mark.real_time
 
 TASKS = 5_000
 

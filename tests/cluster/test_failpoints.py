@@ -9,6 +9,8 @@ from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_
 from taskraft.v1 import task_service_pb2 as pb
 from tools.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 
 def put_until_it_dies(address):
     """Put tasks one by one until the node is killed; return the acknowledged numbers."""

@@ -20,7 +20,10 @@ from tools.free_addresses import free_addresses
 from tools.local_cluster import LocalCluster
 
 PROGRAM = os.environ.get("TASKRAFT_TEST_COLLECTOR", "")
-pytestmark = pytest.mark.skipif(not PROGRAM, reason="`make real-collector` runs this")
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.skipif(not PROGRAM, reason="`make real-collector` runs this"),
+]
 
 
 class Backend:

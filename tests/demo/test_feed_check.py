@@ -100,11 +100,13 @@ def serving(feed):
             server.stop(grace=None).wait()
 
 
+@pytest.mark.real_time
 def test_a_dense_feed_is_read_to_its_end():
     with serving(FeedOfTwo(0, 1)) as address:
         assert [event.seq for event in read_feed(address)] == [0, 1]
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("sequence", [(0, 2), (0,), (1, 2), (0, 0, 1)])
 def test_a_feed_with_a_hole_or_an_early_end_is_broken(sequence):
     with serving(FeedOfTwo(*sequence)) as address, pytest.raises(FeedBroken):

@@ -50,6 +50,7 @@ def shared_cluster():
 
 @pytest.mark.docs
 @pytest.mark.cluster
+@pytest.mark.timeout(600)  # a page has many blocks, and Spark starts for some of them
 @pytest.mark.parametrize(
     "page",
     [
@@ -105,11 +106,13 @@ def test_directives_are_read_with_their_blocks():
     ]
 
 
+@pytest.mark.real_time
 def test_a_failing_block_reports_its_output():
     with Session() as session, pytest.raises(AssertionError, match="page:1: status 1\nreason"):
         session.run(Block("page", 1, "sh", "echo reason; false; true\n"))
 
 
+@pytest.mark.real_time
 def test_a_block_in_the_background_runs_until_the_page_ends():
     text = "trap 'exit 0' INT; echo ready; tail -f /dev/null & wait\n"
     with Session() as session:
@@ -120,6 +123,7 @@ def test_a_block_in_the_background_runs_until_the_page_ends():
     assert process.poll() is not None
 
 
+@pytest.mark.real_time
 def test_a_background_block_that_ends_early_fails():
     block = Block("page", 1, "sh", "echo refused\n", "background", "ready")
     with Session() as session, pytest.raises(AssertionError, match="refused"):

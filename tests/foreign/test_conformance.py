@@ -23,6 +23,8 @@ from tests.foreign.conftest import (
 from tests.service.access.secured import GRANTS, token_of, write_principals
 from tools.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 EXAMPLES = ROOT / "examples"
 LANGUAGES = [
     pytest.param("go", marks=pytest.mark.foreign),

@@ -14,6 +14,8 @@ from taskraft import Client
 from taskraft_service.queue.entities.life_cycle import EventKind
 from tools.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "k8s/components/monitoring"
 RULES = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]["groups"]

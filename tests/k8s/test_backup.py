@@ -12,6 +12,8 @@ from taskraft import Client
 from tools import manifests
 from tools.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture(scope="module")
 def rendered():

@@ -17,9 +17,10 @@ from taskraft import Client
 from tests.turns import blocked_until
 from tools.free_addresses import free_addresses
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("TASKRAFT_TEST_IMAGE"), reason="`make image` runs this"
-)
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.skipif(not os.environ.get("TASKRAFT_TEST_IMAGE"), reason="`make image` runs this"),
+]
 ROOT = Path(__file__).parents[2]
 PACKAGES = "python3,python3-venv,python3-pip,python-is-python3,ca-certificates"
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"

@@ -11,6 +11,8 @@ from tests.k8s.go_modules import KEDA, module_folder
 from tests.k8s.test_manifests import one
 from tools import manifests
 
+pytestmark = pytest.mark.real_time
+
 OURS = "proto/externalscaler/external_scaler.proto"
 KUSTOMIZATION = """
 apiVersion: kustomize.config.k8s.io/v1beta1

@@ -8,6 +8,8 @@ import pytest
 from taskraft_service.config.server_config import ServerConfig, read_config
 from tools import manifests
 
+pytestmark = pytest.mark.real_time
+
 OVERLAYS = manifests.OVERLAYS
 KINDS = {
     "ServiceAccount",

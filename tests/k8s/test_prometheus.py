@@ -18,9 +18,12 @@ from tests.turns import blocked_until
 from tools.free_addresses import free_addresses
 from tools.local_cluster import LocalCluster
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("TASKRAFT_TEST_PROMETHEUS"), reason="`make real-prometheus` runs this"
-)
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.skipif(
+        not os.environ.get("TASKRAFT_TEST_PROMETHEUS"), reason="`make real-prometheus` runs this"
+    ),
+]
 SCRAPE = "200ms"
 
 

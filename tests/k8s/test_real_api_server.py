@@ -26,7 +26,10 @@ from tests.turns import blocked_until
 from tools import manifests
 
 PROGRAMS = os.environ.get("TASKRAFT_TEST_K8S", "")
-pytestmark = pytest.mark.skipif(not PROGRAMS, reason="`make k8s` runs this")
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.skipif(not PROGRAMS, reason="`make k8s` runs this"),
+]
 
 NAMESPACE = "taskraft-dev"
 OPERATOR_FILES = "example/prometheus-operator-crd/monitoring.coreos.com_"

@@ -13,6 +13,8 @@ from tests.k8s.test_manifests import one
 from tools import manifests
 from tools.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 KUSTOMIZATION = """
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization

@@ -6,6 +6,8 @@ from taskraft_replication.peers.security import cluster_name, node_name
 from tests.k8s.test_manifests import node_config, one
 from tools import manifests
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture(scope="module")
 def rendered():

@@ -3,7 +3,11 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.mutants.trial import ROOT
+
+pytestmark = pytest.mark.real_time
 
 BUCKET = "service/taskraft_service/queue/entities/rates.py"
 TESTS = "tests/service/queue/entities/test_rates.py"

@@ -4,8 +4,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.mutants.mutant import Mutant
 from tests.mutants.trial import ROOT, open_workshop
+
+pytestmark = pytest.mark.real_time
 
 TEST = "tests/replication/driver/test_proposals.py::test_a_proposal_is_resolved_by_index_and_term"
 

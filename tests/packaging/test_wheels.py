@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.real_time
+
 ROOT = Path(__file__).parent.parent.parent
 TOP_LEVEL = {
     "taskraft_server": {"taskraft_service", "taskraft_replication"},

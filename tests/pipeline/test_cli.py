@@ -94,6 +94,7 @@ def findings(*arguments):
     return {finding.subject: finding for finding in examine(*arguments)}
 
 
+@pytest.mark.real_time
 def test_the_doctor_looks_at_versions_nodes_and_the_journal(cluster, journal):
     cluster.nodes[1].server.stop(0).wait()
     first, second, _ = (node.address for node in cluster.nodes)
@@ -106,6 +107,7 @@ def test_the_doctor_looks_at_versions_nodes_and_the_journal(cluster, journal):
     assert f"{behind:,} behind the feed" in found["journal"].text
 
 
+@pytest.mark.real_time
 def test_the_doctor_finds_a_journal_of_another_feed_or_passed_by_retention(cluster, journal):
     cluster.feed.low[0] = 11
     found = findings(cluster.endpoints, str(journal.root))["journal"]
@@ -116,6 +118,7 @@ def test_the_doctor_finds_a_journal_of_another_feed_or_passed_by_retention(clust
     assert not findings("nowhere", None)["endpoints"].is_well
 
 
+@pytest.mark.real_time
 def test_the_doctor_exits_with_an_error_if_something_is_wrong(cluster, monkeypatch):
     target = cluster.nodes[0].address
     assert run("doctor", "--target", target).exit_code == (0 if java.is_sufficient() else 1)
@@ -137,6 +140,7 @@ def test_an_export_over_spark_connect_is_refused(tmp_path):
     assert "run it on the server" in result.output
 
 
+@pytest.mark.real_time
 def test_an_outage_is_told_once_repeated_and_ended(cluster):
     now, told = [0.0], []
     watch = OutageWatch(parse({"endpoints": cluster.endpoints}), told.append, lambda: now[0])

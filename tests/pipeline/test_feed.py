@@ -19,6 +19,8 @@ from taskraft_pipeline.options import Options, parse_endpoints
 from tests.pipeline.feed_server import FeedServer, refuse
 from tests.pipeline.history import history
 
+pytestmark = pytest.mark.real_time
+
 EVENTS = history(300, partitions=2)
 WHOLE = Range(0, 100, 400)
 

@@ -12,6 +12,8 @@ from taskraft_pipeline.options import Bound, Options, parse_endpoints
 from tests.pipeline.feed_server import FeedServer
 from tests.pipeline.history import history
 
+pytestmark = pytest.mark.real_time
+
 EVENTS = history(300, partitions=2)
 HALF = [event for event in EVENTS if event.seq < 300]
 

@@ -127,6 +127,7 @@ def run(directory):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.real_time
 def test_the_command_names_each_file_that_differs(tmp_path):
     good = "add-nodes 1 voters=(1) index=2\n----\nINFO 1 became follower at term 0\n"
     good += "INFO 1 switched to configuration voters=(1)\n"
@@ -143,6 +144,7 @@ def test_the_command_names_each_file_that_differs(tmp_path):
     assert "3 files, 2 differ" in done.stdout
 
 
+@pytest.mark.real_time
 def test_the_command_fails_without_any_file(tmp_path):
     assert run(tmp_path).returncode == 2
 

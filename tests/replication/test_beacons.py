@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from taskraft_replication.core.types import LogIndex, MemberId, Message, MessageKind, Term
+
+pytestmark = pytest.mark.real_time
 
 BEAT, REPLY, VOTE = (
     Message(kind, MemberId(2), MemberId(1), Term(1), commit=LogIndex(1))

@@ -98,6 +98,7 @@ class ClosingPort(asyncio.Protocol):
         ClosingPort.closed += 1
 
 
+@pytest.mark.real_time
 async def test_a_burst_of_connections_takes_few_descriptors_before_the_port_closes_them():
     loop = asyncio.get_running_loop()
     server = await loop.create_server(ClosingPort, "127.0.0.1", 0, backlog=ACCEPTS_PER_TURN)

@@ -13,6 +13,8 @@ from taskraft_service.queue.entities.tube_driver import TubeDriverMissing
 from tests.service.conftest import config_in, put, reason_of, running, take
 from tests.service.queue.entities.test_tube_driver import Newest
 
+pytestmark = pytest.mark.real_time
+
 DRIVER = Newest()
 NOTHING = object()
 

@@ -11,6 +11,8 @@ from tests.sim.disk import SimFile
 from tests.sim.seeds import run_seed, shrink_run
 from tests.sim.shrink import Trial, shrink
 
+pytestmark = pytest.mark.real_time
+
 STEPS = 800
 
 

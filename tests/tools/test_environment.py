@@ -6,6 +6,8 @@ import pytest
 
 from tools import environment
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def java(tmp_path, monkeypatch):

@@ -4,8 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tools import free_addresses as module
 from tools.free_addresses import free_addresses
+
+pytestmark = pytest.mark.real_time
 
 
 def test_addresses_are_different_and_on_loopback():

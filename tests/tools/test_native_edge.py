@@ -7,6 +7,8 @@ import pytest
 
 from tools import native_edge
 
+pytestmark = pytest.mark.real_time
+
 RECENT = "cargo 99.0.0 (abc 2099-01-01)"
 
 

@@ -9,6 +9,8 @@ from tools.local_cluster import LocalCluster
 from tools.packet_links import NoNamespaces, PacketLinks
 from tools.peer_links import Quality
 
+pytestmark = pytest.mark.real_time
+
 PACKETS = 100
 RECEIVE = """
 import socket, sys

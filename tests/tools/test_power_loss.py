@@ -12,7 +12,10 @@ from tools.local_cluster import LocalCluster
 from tools.power_loss import PowerLoss
 from tools.sync_fault import SyncFaults
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
+]
 
 WRITES = """
 import os, sys

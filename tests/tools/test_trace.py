@@ -6,6 +6,8 @@ import pytest
 
 from tools.trace import VERBS, Step, Trace, trace
 
+pytestmark = pytest.mark.real_time
+
 PUT_CALLS_MAX = 262
 """Maximum number of Python calls of one put."""
 

@@ -291,6 +291,7 @@ def test_a_lost_lease_ends_the_attempt_and_the_task_runs_again(taskraft):
         taskraft.lose_lease(handle)
 
 
+@pytest.mark.real_time
 def test_the_clock_can_ignore_a_thread_that_hangs(taskraft):
     shop.is_released.clear()
     handle = shop.hang_in_thread.put()

@@ -9,6 +9,8 @@ import pytest
 
 from taskraft import Client, testing
 
+pytestmark = pytest.mark.real_time
+
 ROOT = Path(__file__).parents[3]
 SERVER = [str(ROOT / name) for name in ("service", "replication", "clients/python/src")]
 PLUGINS = ["-p", "taskraft.testing.plugin", "-p", "no:cacheprovider"]

@@ -65,6 +65,7 @@ def fetch(app, path):
             return error.code, error.read().decode()
 
 
+@pytest.mark.real_time
 async def test_probes_follow_the_life_of_a_worker(app, lines):
     block = app.task(handlers.block)
     async with running(app, health="127.0.0.1:0", threads=4):
@@ -88,6 +89,7 @@ async def page_with(app, lines):
         return status
 
 
+@pytest.mark.real_time
 async def test_the_metrics_count_attempts_by_outcome(app):
     add = app.task(name="add")(handlers.add)
     fail = app.task(name="fail", fatal=(LookupError,))(handlers.fail)
@@ -136,6 +138,7 @@ async def test_a_handler_that_blocks_the_event_loop_is_named_and_not_punished(re
     assert "assert released.wait(60)" in line.getMessage()
 
 
+@pytest.mark.real_time
 async def test_a_worker_waits_for_a_lost_cluster_and_says_so(tmp_path, lines, monkeypatch):
     monkeypatch.setattr(health, "DISCONNECTED_SECONDS", 0.3)
     with LocalCluster(1, tmp_path) as cluster:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import StorageFailed
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.storage.failpoints import Failpoints, parse_rules
 from tests.replication.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.real_time
 
 ONE, TWO, THREE = map(MemberId, (1, 2, 3))
 DISK = "membership.before_create=eio@4"

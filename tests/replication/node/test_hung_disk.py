@@ -9,6 +9,8 @@ from taskraft_replication.errors import ProposalLost, StorageFailed
 from taskraft_replication.storage.filesystem import DiskFile
 from tests.replication.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 
 @contextmanager
 def hung_disk(monkeypatch, directory):

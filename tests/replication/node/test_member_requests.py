@@ -128,6 +128,7 @@ async def test_a_transfer_ends_when_the_leadership_is_lost(to, offered):
     assert running.member.offered == [offered]
 
 
+@pytest.mark.real_time
 async def test_a_transfer_without_effect_is_repeated_once_and_fails():
     running = Running(transfer_ms_max=1)
     with pytest.raises(TransferFailed, match="member 2 did not take over in 2 ms"):
@@ -155,6 +156,7 @@ async def test_a_transfer_without_another_voter_fails():
         await running.requests.transfer_leadership(None)
 
 
+@pytest.mark.real_time
 async def test_a_leadership_that_nobody_takes_over_ends_too():
     running = Running(transfer_ms_max=1)
     await running.requests.end_leadership()

@@ -31,6 +31,8 @@ from taskraft_replication.membership.roster import (
 from taskraft_replication.node.node import Node
 from tests.replication.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 ADD_LEARNER = MemberChangeKind.ADD_LEARNER
 ADD_VOTER = MemberChangeKind.ADD_VOTER
 REMOVE = MemberChangeKind.REMOVE

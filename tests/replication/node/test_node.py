@@ -26,6 +26,8 @@ from taskraft_replication.storage.stored_member import stored_member
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 
 async def propose_all(node: Node, count: int, prefix: str = "line") -> list[object]:
     proposals = [node.propose(f"{prefix} {number}".encode()) for number in range(count)]

@@ -24,6 +24,8 @@ from taskraft_replication.peers.pieces import HEAD_BYTES, PIECE_BYTES, FrameInva
 from taskraft_replication.peers.security import PeerSecurity
 from tests.authority import Authority
 
+pytestmark = pytest.mark.real_time
+
 FRAME_BYTES_MAX = 4 << 20
 
 

@@ -23,6 +23,8 @@ from tests.replication.peers.test_security import Node
 from tests.replication.remembering_member import Member, beat, hello
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 HOSTILE = 1000
 BURST_CALLS = 4000
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"

@@ -78,6 +78,7 @@ async def refusal(channel, **other):
         return await call.code(), await call.details()
 
 
+@pytest.mark.real_time
 async def test_nodes_with_certificates_exchange_messages(pair):
     one, two = pair
     one.peers.send([beat()])
@@ -85,6 +86,7 @@ async def test_nodes_with_certificates_exchange_messages(pair):
     assert two.received == [beat()]
 
 
+@pytest.mark.real_time
 async def test_nodes_keep_exchanging_messages_after_a_certificate_renewal(pair, authority):
     one, two = pair
     one.peers.send([beat()])
@@ -99,6 +101,7 @@ async def test_nodes_keep_exchanging_messages_after_a_certificate_renewal(pair, 
             await asyncio.sleep(0)
 
 
+@pytest.mark.real_time
 async def test_a_plain_connection_is_refused(pair):
     _, two = pair
     channel = aio.insecure_channel(f"127.0.0.1:{two.port}")
@@ -106,6 +109,7 @@ async def test_a_plain_connection_is_refused(pair):
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.real_time
 async def test_a_connection_without_a_certificate_is_refused(pair, authority):
     _, two = pair
     credentials = grpc.ssl_channel_credentials(authority.path.read_bytes())
@@ -116,6 +120,7 @@ async def test_a_connection_without_a_certificate_is_refused(pair, authority):
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.real_time
 async def test_certificates_of_another_ca_are_refused(pair, tmp_path, authority):
     _, two = pair
     stranger = Authority(tmp_path, "strangers").node("n1", "test", authority=authority.path)
@@ -124,6 +129,7 @@ async def test_certificates_of_another_ca_are_refused(pair, tmp_path, authority)
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.real_time
 async def test_an_expired_certificate_is_refused(pair, authority):
     _, two = pair
     files = authority.node("n1", "test", valid=-DAY)
@@ -137,6 +143,7 @@ async def test_an_expired_certificate_is_refused(pair, authority):
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.real_time
 async def test_a_node_of_another_cluster_of_the_same_ca_is_refused(pair, authority):
     _, two = pair
     files = authority.sign("x", "n1.other.taskraft", "test.taskraft")
@@ -149,6 +156,7 @@ async def test_a_node_of_another_cluster_of_the_same_ca_is_refused(pair, authori
     assert "names no node of cluster 'test'" in details
 
 
+@pytest.mark.real_time
 async def test_a_node_cannot_act_as_another_member(pair, authority):
     _, two = pair
     security = PeerSecurity(authority.node("n3", "test"), "test", "n3")
@@ -157,6 +165,7 @@ async def test_a_node_cannot_act_as_another_member(pair, authority):
     assert details == "the certificate names node 'n3', but member 1 is node 'n1'"
 
 
+@pytest.mark.real_time
 async def test_a_snapshot_from_a_node_with_anothers_member_id_is_refused(pair, authority):
     _, two = pair
     security = PeerSecurity(authority.node("n3", "test"), "test", "n3")
@@ -167,6 +176,7 @@ async def test_a_snapshot_from_a_node_with_anothers_member_id_is_refused(pair, a
         assert await call.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
+@pytest.mark.real_time
 async def test_the_answering_node_must_be_the_called_node(pair):
     one, two = pair
     channel = one.security.channel(f"127.0.0.1:{two.port}", "n3", ())
@@ -174,6 +184,7 @@ async def test_the_answering_node_must_be_the_called_node(pair):
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.real_time
 async def test_a_member_without_a_known_name_is_called_by_the_name_in_its_certificate(strangers):
     old, new = strangers
     new.membership = replace(new.membership, peer_address=f"127.0.0.1:{new.port}")

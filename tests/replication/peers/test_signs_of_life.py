@@ -1,7 +1,11 @@
 """Bytes of an unfinished frame, and the answers to them, show which member is alive."""
 
+import pytest
+
 from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
 from tests.replication.remembering_member import beat
+
+pytestmark = pytest.mark.real_time
 
 
 def long_append(size: int, term: int = 1) -> Message:

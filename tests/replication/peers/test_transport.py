@@ -30,6 +30,8 @@ from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
 from tests.far_port import FarPort
 from tests.replication.remembering_member import META, Member, beat, hello
 
+pytestmark = pytest.mark.real_time
+
 
 async def connection_of(answer: pb.ExchangeResponse, port: int) -> FrameSender:
     return await connect(f"127.0.0.1:{port}", answer.connection_ticket, None, lambda: None)

@@ -1,10 +1,14 @@
 """The replicated audit: which acts are recorded, and who may see them."""
 
+import pytest
+
 from taskraft.v1 import cluster_service_pb2 as cluster
 from taskraft.v1 import error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.access.secured import MAIL, refused
 from tests.service.conftest import put
+
+pytestmark = pytest.mark.real_time
 
 
 async def acts(caller, **fields):

@@ -1,8 +1,12 @@
 """Bulk sweeps: who may start, see and stop them, and what a revoked grant does."""
 
+import pytest
+
 from taskraft.v1 import bulk_sweep_pb2 as bulk
 from tests.service.access.secured import MAIL, refused
 from tests.service.conftest import put
+
+pytestmark = pytest.mark.real_time
 
 DELETE = bulk.StartBulkSweepRequest.DELETE
 

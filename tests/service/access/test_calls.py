@@ -40,6 +40,8 @@ from tests.service.access.test_permission_rules import methods_of_the_contract
 from tests.service.conftest import ack, config_in, create, put, reason_of, take
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 
 def path_of(method):
     return f"/{method.containing_service.full_name}/{method.name}"

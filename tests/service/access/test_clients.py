@@ -12,6 +12,8 @@ from tests.authority import Authority
 from tests.service.access.secured import GRANTS, secured, token_of, write_principals
 from tests.service.conftest import create
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 async def node(tmp_path):

@@ -9,6 +9,8 @@ from taskraft.v1 import task_service_pb2 as pb
 from tests.service.access.secured import MAIL, refusal, refused, session_of
 from tests.service.conftest import ack, put, take
 
+pytestmark = pytest.mark.real_time
+
 
 async def test_a_session_does_not_exist_for_other_principals(node):
     mailer, rival, root = [await node.known(one) for one in ("mailer", "rival", "root")]

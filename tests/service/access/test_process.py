@@ -11,6 +11,8 @@ from tests.service.access.secured import GRANTS, token_of, write_principals
 from tests.service.process.test_main import refused
 from tools.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def authority(tmp_path):

@@ -22,6 +22,8 @@ from tests.service.access.secured import (
 )
 from tests.service.conftest import ack, put, take
 
+pytestmark = pytest.mark.real_time
+
 
 async def test_opening_a_stream_needs_permission_for_its_tubes(node):
     mailer, rival = await node.known("mailer"), await node.known("rival")

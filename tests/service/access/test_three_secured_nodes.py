@@ -29,6 +29,8 @@ from tests.service.conftest import ack, config_in, create, put, take, until_phas
 from tests.turns import turns_until
 from tools.free_addresses import free_addresses
 
+pytestmark = pytest.mark.real_time
+
 
 class Three:
     """A cluster of three nodes, with its CAs."""

@@ -22,6 +22,8 @@ from tests.service.api import bad_input_sweeps as sweeps
 from tests.service.api import bad_input_workflows as workflows
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
+pytestmark = pytest.mark.real_time
+
 UNKNOWN_SESSION = "00000000-0000-4000-8000-000000000000"
 SERVICES = [
     module.DESCRIPTOR.services_by_name[name]

@@ -35,6 +35,8 @@ from tests.cluster.hostile_frames import (
 from tests.service.api.rpc.raw_connection import connection, first_received, received
 from tests.service.api.rpc.servers import SERVERS, server_class
 
+pytestmark = pytest.mark.real_time
+
 MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_SIZE = 3, 6
 """Names of values in a SETTINGS frame."""
 

@@ -30,6 +30,8 @@ from tests.service.api.field_rules import (
 from tests.service.api.test_bad_input import SERVICES, bad_request, parts, refusal
 from tests.service.conftest import config_in, create, put, reason_of, running
 
+pytestmark = pytest.mark.real_time
+
 SESSION = "00000000-0000-4000-8000-000000000000"
 IDS = task_pb2.TaskSelector(ids=[1])
 BASES = {

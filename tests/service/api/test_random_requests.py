@@ -4,6 +4,7 @@ import asyncio
 
 import grpc
 import hypothesis
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from taskraft.v1 import error_pb2, tube_service_pb2
@@ -11,6 +12,8 @@ from taskraft_service.leader.node_phases import NodePhase
 from tests.service.api.random_requests import requests_of
 from tests.service.api.test_bad_input import METHODS, SERVICES
 from tests.service.conftest import config_in, put, reason_of, running, take
+
+pytestmark = pytest.mark.real_time
 
 Tube = tube_service_pb2.Tube
 CHANGES_MEMBERS = {"AddMember", "PromoteMember", "RemoveMember", "TransferLeadership"}

@@ -22,6 +22,8 @@ from taskraft_service.queue.entities.id_layout import TEMPORARY_TASKS
 from tests.service.api.test_bad_input import SERVICES
 from tests.service.conftest import create, put, reason_of, take
 
+pytestmark = pytest.mark.real_time
+
 Options, Tube = tube_service_pb2.TubeOptions, tube_service_pb2.Tube
 DURABILITIES = (Options.REPLICATED, Options.TEMPORARY)
 UNKNOWN = task_pb2.TaskSelector(ids=[99])

@@ -11,6 +11,8 @@ from taskraft_service.stubs.externalscaler import external_scaler_pb2_grpc
 from tests.service.api.tubes.test_history import sample
 from tests.service.conftest import ack, create, put, reason_of, take
 
+pytestmark = pytest.mark.real_time
+
 
 class Keda:
     """Scales a workload by the answers of one node.

@@ -23,6 +23,8 @@ from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import config_in, create, reason_of, running
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 MINUTE = 60_000
 
 

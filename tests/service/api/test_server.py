@@ -27,6 +27,8 @@ from tests.service.conftest import (
 )
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 GRPC_BYTES_MAX = 4 * 1024 * 1024
 
 

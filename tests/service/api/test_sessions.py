@@ -9,6 +9,8 @@ from taskraft.v1 import session_service_pb2, tube_service_pb2
 from taskraft_service.api.rpc.paging import page_of
 from tests.service.conftest import create, put, reason_of, take
 
+pytestmark = pytest.mark.real_time
+
 
 async def opened(node, name):
     request = session_service_pb2.OpenSessionRequest(name=name, ttr_ms=60_000)

@@ -23,6 +23,8 @@ from tests.service.conftest import (
 from tests.turns import turns_until
 from tools.free_addresses import free_addresses
 
+pytestmark = pytest.mark.real_time
+
 WAITS = 1_500
 """Number of waiting calls, above the maximum that gRPC allows on a connection of a client."""
 

@@ -19,6 +19,8 @@ from tests.service.api.test_bad_input import SERVICES, bad_request, parts, refus
 from tests.service.api.unsupported_options import IDS, UNSUITABLE_CASES
 from tests.service.conftest import create, put, reason_of, take
 
+pytestmark = pytest.mark.real_time
+
 Options = tube_service_pb2.TubeOptions
 Tube = tube_service_pb2.Tube
 Settlement = pb.Settlement

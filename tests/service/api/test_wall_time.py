@@ -27,6 +27,8 @@ from taskraft_service.entries.encoded_command import encode_leader_command
 from tests.service.conftest import create, put
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 DAY_MS = 86_400_000
 AHEAD_MS = 1_000 * DAY_MS
 """The wall offset, so large that no instant in cluster time equals an instant in wall time."""

@@ -18,6 +18,8 @@ from tests.service.conftest import ack, config_in, create, put, running, take
 from tests.turns import turns_until
 from tools.free_addresses import free_addresses
 
+pytestmark = pytest.mark.real_time
+
 OTHER = {"TASKRAFT_CLUSTER_ID": "restored"}
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from click.testing import CliRunner
 
 from taskraft.cli import main
@@ -12,6 +13,8 @@ from taskraft_service.process.node_server import NodeServer
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import ack, config_in, create, put, running, take
 from tests.turns import turns_until
+
+pytestmark = pytest.mark.real_time
 
 YES = ("cluster", "recover", "--force-new", "--yes")
 

@@ -12,6 +12,8 @@ from tests.service.conftest import Node, config_in, create, put, reason_of, take
 from tests.turns import turns_until
 from tools.free_addresses import free_addresses
 
+pytestmark = pytest.mark.real_time
+
 __all__ = ["three"]
 
 

@@ -129,6 +129,7 @@ async def test_a_leader_that_does_not_know_the_time_waits_for_a_majority_and_log
     assert len(logs) == 1
 
 
+@pytest.mark.real_time
 async def test_a_leader_waits_a_limited_time_for_all_voters_while_clocks_disagree(bench):
     bench.two.ahead_ms = HOUR_MS
     starting = asyncio.create_task(bench.keeper.start_clock())

@@ -125,6 +125,7 @@ async def test_all_counts_are_logged_before_a_transfer(bench):
     assert [len(command.tubes) for command in bench.proposed] == [TUBES_PER_COMMAND_MAX, 1]
 
 
+@pytest.mark.real_time
 async def test_logging_counts_delays_a_transfer_only_briefly(bench, monkeypatch):
     monkeypatch.setattr(module, "TRANSFER_DELAY_MS_MAX", 1)
     bench.note()

@@ -154,6 +154,7 @@ async def test_a_failed_transfer_does_not_affect_a_leadership_of_a_later_term(be
     assert bench.phases.phase is NodePhase.STARTUP
 
 
+@pytest.mark.real_time
 async def test_after_a_successful_transfer_the_node_does_not_serve(bench):
     await bench.lead_in(1)
 
@@ -182,6 +183,7 @@ async def test_waiting_for_a_leader_ends_when_one_is_found(bench):
     assert await waiting
 
 
+@pytest.mark.real_time
 async def test_waiting_for_a_leader_times_out(bench):
     loop = asyncio.get_running_loop()
     assert not await bench.leadership.wait_until_settled(loop.time() + 0.01)

@@ -71,6 +71,7 @@ async def test_a_refusal_has_the_status_and_the_reason_of_the_service(node):
     assert reason_in(refused.value.trailing_metadata()) == "TUBE_NOT_FOUND"
 
 
+@pytest.mark.real_time
 async def test_a_call_ends_at_its_deadline_and_the_handler_with_it(node):
     await node.create()
     stream = node.tasks.Subscribe(timeout=0.01)

@@ -1,8 +1,12 @@
 """Real nodes compare their states, and a node whose state was changed rebuilds its state."""
 
+import pytest
+
 from taskraft_service.storage.rocks import RocksStore
 from tests.service.process.test_scrub_live import fill, sample
 from tools.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.real_time
 
 SETTINGS = {"TASKRAFT_COMPARE_PERIOD_MS": "1000"}
 MIB = 1 << 20

@@ -17,6 +17,8 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.process.main import EXIT_BROKEN, EXIT_REFUSED
 from tools.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 SMALL = {
     "TASKRAFT_LOG_SEGMENT_BYTES": "65536",
     "TASKRAFT_LOG_FLUSH_BYTES": "100000",

@@ -13,6 +13,8 @@ import pytest
 from taskraft.v1 import task_pb2, task_service_pb2, task_service_pb2_grpc
 from taskraft_service.process.dev import dev_nodes, run_dev
 
+pytestmark = pytest.mark.real_time
+
 
 def test_the_nodes_listen_on_the_documented_addresses():
     nodes = dev_nodes(3, 7401)

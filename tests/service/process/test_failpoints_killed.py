@@ -13,6 +13,8 @@ import pytest
 from taskraft_replication.storage.failpoints import NAMES
 from tests.service.zygote import Zygote
 
+pytestmark = pytest.mark.real_time
+
 NOT_IN_THE_STORY = frozenset(name for name in NAMES if name.startswith("removed."))
 """Failpoints with their own test on the simulated disk."""
 

@@ -13,6 +13,8 @@ import pytest
 from tests.service.crash_child import SECTOR_BYTES
 from tests.service.zygote import Zygote
 
+pytestmark = pytest.mark.real_time
+
 HARMS_PER_FILE = int(os.environ.get("HARMS_PER_FILE", "2"))
 HARMLESS = ("LOG", "LOCK", "IDENTITY", "OPTIONS-")
 """Files of RocksDB that nothing reads."""

@@ -19,6 +19,8 @@ from taskraft_service.process.logs import one_line, set_up_logs, switch_debug
 from tests.turns import blocked_until
 from tools.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 NASTY = 'a"}\n{"event": "managed", "principal": "root"}\r\x1b[2J\u2028\u202e\x85\ud800\x00'
 
 

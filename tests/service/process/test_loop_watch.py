@@ -7,6 +7,8 @@ import pytest
 
 from taskraft_service.process.loop_watch import HANG_CHECKS_MIN, LoopWatch
 
+pytestmark = pytest.mark.real_time
+
 
 class Bench:
     def __init__(self, hang_ms=0):

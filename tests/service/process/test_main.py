@@ -11,6 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tools.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 
 def run(environment):
     """Run a node that is expected to exit by itself."""

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.real_time
+
 CHILD = """
 import sys
 from taskraft_service.process.memory import return_freed_memory

@@ -13,6 +13,8 @@ import structlog.testing
 from taskraft_service.process.native_output import BURST_LINES, LINE_BYTES_MAX, OutputRecords
 from tools.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 FORGED = '{"event": "managed", "principal": "root", "call": "DropTube"}'
 GOAWAY, SETTINGS = 7, 4
 

@@ -9,6 +9,8 @@ from taskraft_service.process import probes
 from taskraft_service.process.probes import CONNECTIONS_MAX, REQUEST_BYTES_MAX, ProbeServer
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 LARGE = bytes(32 << 20)
 GET = b"GET /livez HTTP/1.1\r\n"
 

@@ -23,6 +23,8 @@ from tests.service.conftest import ack, config_in, create, put, reason_of, runni
 from tests.turns import turns_until
 from tools.local_cluster import free_addresses
 
+pytestmark = pytest.mark.real_time
+
 
 async def get(node, path, method="GET", authorization=""):
     reader, writer = await asyncio.open_connection("127.0.0.1", node.server.http_port)

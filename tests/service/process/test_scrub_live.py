@@ -5,10 +5,13 @@ import os
 import urllib.request
 
 import grpc
+import pytest
 
 from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
 from tools.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.real_time
 
 SETTINGS = {
     "TASKRAFT_SCRUB_PERIOD_MS": "1000",

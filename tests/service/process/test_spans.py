@@ -16,6 +16,8 @@ from taskraft_service.process.metrics.page import OPEN_METRICS_FORM, TEXT_FORM, 
 from taskraft_service.process.spans.log_ids import add_trace_ids
 from tests.service.conftest import config_in, create, put, running
 
+pytestmark = pytest.mark.real_time
+
 SERVICE = "taskraft.v1.TaskService"
 TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 

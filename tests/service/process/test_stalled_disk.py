@@ -13,6 +13,8 @@ from tests.service.conftest import config_in, create, put, running
 from tests.service.process.test_probes import get, scraped
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 SHORT = {"tick_ms": 10, "heartbeat_ms": 30, "election_timeout_ms": 70, "disk_stall_ms": 20}
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -14,6 +14,8 @@ from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import create, reason_of, take
 
+pytestmark = pytest.mark.real_time
+
 GUARD_SECONDS = 60.0
 
 

@@ -78,6 +78,7 @@ def test_empty_values_are_values(store):
     assert store.get(b"a") == b""
 
 
+@pytest.mark.real_time
 def test_after_a_crash_the_state_is_that_of_the_last_flush(tmp_path):
     script = f"""
 import os

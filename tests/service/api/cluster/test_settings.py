@@ -9,6 +9,8 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.config.relations import FEED_PARTITION_BYTES_MIN
 from tests.service.conftest import config_in, create, put, reason_of, running, take
 
+pytestmark = pytest.mark.real_time
+
 Options = tube_service_pb2.TubeOptions
 Settings = cluster_service_pb2.ClusterSettings
 Tube = tube_service_pb2.Tube

@@ -11,6 +11,8 @@ from taskraft_service.api.state import kept_snapshots
 from tests.service.conftest import create, put, reason_of
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 
 async def read(node, **fields):
     """Return the header and the content of a stream."""

@@ -178,6 +178,7 @@ async def test_a_watch_ends_when_there_are_new_events(bench):
     assert [view.high_seq for view in (await watch(bench, 5)).partitions] == [6]
 
 
+@pytest.mark.real_time
 async def test_a_watch_ends_shortly_before_its_deadline(bench):
     now = asyncio.get_running_loop().time()
     deadline = now + limits.DEADLINE_MARGIN_MS / 1000 + 0.01

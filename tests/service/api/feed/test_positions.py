@@ -1,8 +1,12 @@
 """Positions in the feed: by time, of named consumers, and their effect on retention."""
 
+import pytest
+
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft.v1 import task_pb2
 from tests.service.conftest import ack, config_in, create, put, running, take
+
+pytestmark = pytest.mark.real_time
 
 
 async def described(node):

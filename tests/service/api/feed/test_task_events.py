@@ -7,6 +7,8 @@ from taskraft.v1 import feed_service_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import config_in, create, put, running, take
 
+pytestmark = pytest.mark.real_time
+
 Kind = feed_service_pb2.ChangeEvent
 
 

@@ -11,6 +11,8 @@ from taskraft_service.api.tasks import task_snapshots
 from tests.service.conftest import create, put, reason_of, take
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 BODY_APART = b"x" * 5_000
 
 

@@ -19,6 +19,8 @@ from tests.service.api.rpc.call_loads import call_load
 from tests.service.conftest import config_in, create, put, reason_of, running, take
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 PATH = "/taskraft.v1.TaskService/PutTasks"
 MIB = 1024 * 1024
 OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)

@@ -31,6 +31,8 @@ from taskraft_service.api.rpc.status import CallRefused
 from tests.service.api.rpc.leader_bench import LEADER, ME, METHOD, NEXT_LEADER
 from tests.turns import SECONDS_MAX, turns_until
 
+pytestmark = pytest.mark.real_time
+
 
 async def test_the_request_bytes_reach_the_leader_unchanged(bench):
     bench.leads(LEADER)

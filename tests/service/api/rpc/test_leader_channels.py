@@ -8,6 +8,8 @@ from taskraft_service.api.rpc.leader_channels import LeaderChannels
 from taskraft_service.config.addresses import PeerAddress
 from tools.free_addresses import free_addresses
 
+pytestmark = pytest.mark.real_time
+
 LEADER = PeerAddress(2, "n2", "n2.test:7402", "n2.test:7401")
 READY = grpc.ChannelConnectivity.READY
 

@@ -2,8 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from taskraft_replication.core.types import NO_MEMBER
 from tests.service.api.rpc.leader_bench import LEADER, NEXT_LEADER
+
+pytestmark = pytest.mark.real_time
 
 
 async def test_waiting_for_the_next_leader_ends_when_it_is_known(bench):

@@ -144,6 +144,7 @@ async def test_an_error_of_the_leader_is_returned_without_foreign_metadata():
     assert bench.endpoint.counts.by_outcome == {(PATH, "NOT_FOUND"): 1}
 
 
+@pytest.mark.real_time
 async def test_calls_are_counted_and_pending_until_they_end():
     bench = Bench()
     going_on = asyncio.Event()

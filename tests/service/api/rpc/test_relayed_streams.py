@@ -21,6 +21,8 @@ from taskraft_service.api.rpc.forwarding_metadata import (
 from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from tests.service.api.rpc.leader_bench import LEADER, METHOD, NEXT_LEADER
 
+pytestmark = pytest.mark.real_time
+
 
 class LeaderStream:
     """The leader's end of a stream: some messages, then perhaps an error."""

@@ -6,6 +6,8 @@ from taskraft_service.api.rpc import methods
 from taskraft_service.api.rpc.methods import UnaryCall
 from tests.service.conftest import create, put
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def waiting(node, monkeypatch):

@@ -24,6 +24,8 @@ from tests.cluster.hostile_frames import (
 )
 from tests.service.api.rpc.servers import SERVERS, server_class
 
+pytestmark = pytest.mark.real_time
+
 PATH = "/taskraft.v1.TaskService/"
 LIMITS = {"received_bytes_max": 1 << 20, "sent_bytes_max": 1 << 20}
 LARGE = bytes(300_000)

@@ -13,6 +13,8 @@ from taskraft_service.leader.node_phases import PhaseEvent
 from tests.service.conftest import ack, create, put, reason_of, take
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 
 class Stream:
     """A client's end of one stream."""

@@ -2,10 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.streams.test_subscribe import Stream
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import ack, create, put, take
+
+pytestmark = pytest.mark.real_time
 
 TYPES = ("t0", "t1", "t2", "t3")
 TASKS_PER_TYPE = 20

@@ -6,6 +6,8 @@ from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import put, take
 
+pytestmark = pytest.mark.real_time
+
 Options = tube_service_pb2.TubeOptions
 GRPC_BYTES_MAX = 4 * 1024 * 1024
 EACH_SORT = pytest.mark.parametrize("durability", [Options.REPLICATED, Options.TEMPORARY])

@@ -10,6 +10,8 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.tasks.batch import _enlarged_tubes
 from tests.service.conftest import config_in, create, put, reason_of, running, take
 
+pytestmark = pytest.mark.real_time
+
 
 def operations(*parts):
     return [pb.BatchOperation(**part) for part in parts]

@@ -10,6 +10,8 @@ from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import create, put, reason_of, take
 
+pytestmark = pytest.mark.real_time
+
 Task = task_pb2.Task
 TubeOptions = tube_service_pb2.TubeOptions
 

@@ -10,6 +10,8 @@ from taskraft.v1 import tube_service_pb2
 from taskraft_service.api.tasks.consumer_sources import ConsumerSources
 from tests.service.conftest import create, put, reason_of
 
+pytestmark = pytest.mark.real_time
+
 Source = pb.TakeSource
 
 

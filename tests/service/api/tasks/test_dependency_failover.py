@@ -1,10 +1,14 @@
 """Dependent tasks on three nodes, with a leader that stops in the middle."""
 
+import pytest
+
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import ack, create, take
 from tests.turns import turns_until
+
+pytestmark = pytest.mark.real_time
 
 LINKS = 12
 AFTER_LINKS = 5

@@ -1,8 +1,12 @@
 """Records of failed tasks that were removed: by id and by key, at once or after a wait."""
 
+import pytest
+
 from taskraft.v1 import error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import ack, put, take
+
+pytestmark = pytest.mark.real_time
 
 Task = task_pb2.Task
 ORDER = task_pb2.TaskSelector(keys=[task_pb2.UniqueKey(parts=["order", "1"])])

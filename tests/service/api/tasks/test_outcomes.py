@@ -11,6 +11,8 @@ from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import ack, create, put, reason_of, take
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 Task = task_pb2.Task
 
 

@@ -12,6 +12,8 @@ from taskraft.v1 import error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import ack, put, take
 
+pytestmark = pytest.mark.real_time
+
 Options = tube_service_pb2.TubeOptions
 Settlement = pb.Settlement
 

@@ -2,9 +2,13 @@
 
 import asyncio
 
+import pytest
+
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import ack, create, take
+
+pytestmark = pytest.mark.real_time
 
 UTUBETTL = tube_service_pb2.Tube.UTUBETTL
 

@@ -198,6 +198,7 @@ async def test_a_refused_take_ends_the_wait():
         await waiting
 
 
+@pytest.mark.real_time
 async def test_a_take_ends_when_the_last_of_its_tubes_is_dropped(node):
     await create(node, "a")
     await create(node, "b")
@@ -214,6 +215,7 @@ async def test_a_take_ends_when_the_last_of_its_tubes_is_dropped(node):
     assert len(node.server.components.waiters) == 0
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("durability", [Options.REPLICATED, Options.TEMPORARY])
 async def test_an_update_of_a_ready_task_serves_a_matching_waiting_consumer(node, durability):
     options = Options(durability=durability)
@@ -231,6 +233,7 @@ async def test_an_update_of_a_ready_task_serves_a_matching_waiting_consumer(node
     assert [task.id for task in (await taking).tasks] == [later]
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("first", ["kept", "fleeting"])
 async def test_a_take_that_stopped_its_scan_reports_it(node, first):
     """The tubes are in the log and in memory: one scan is cut short, the other finds nothing."""

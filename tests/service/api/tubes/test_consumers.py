@@ -10,6 +10,8 @@ from taskraft.v1 import tube_service_pb2
 from tests.service.conftest import create, put, reason_of, take
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 CALL, STREAM = tube_service_pb2.WaitingConsumer.CALL, tube_service_pb2.WaitingConsumer.STREAM
 
 

@@ -5,6 +5,8 @@ import pytest
 from taskraft.v1 import task_pb2, task_service_pb2, tube_service_pb2
 from tests.service.conftest import create, put, take
 
+pytestmark = pytest.mark.real_time
+
 State = task_pb2.Task
 
 

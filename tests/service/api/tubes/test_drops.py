@@ -8,6 +8,8 @@ import pytest
 from taskraft.v1 import tube_service_pb2
 from tests.service.conftest import config_in, create, put, reason_of, running, take
 
+pytestmark = pytest.mark.real_time
+
 
 async def drop(node, **fields):
     request = tube_service_pb2.DropTubeRequest(name="emails", **fields)

@@ -1,8 +1,12 @@
 """GetHistory: samples of tubes, and which tubes have samples of their own."""
 
+import pytest
+
 from taskraft.v1 import tube_service_pb2
 from taskraft_service.machine import tube_sampler
 from tests.service.conftest import ack, create, put, take
+
+pytestmark = pytest.mark.real_time
 
 
 def sample(node):

@@ -19,6 +19,8 @@ from taskraft_service.process.services import servicers
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from tests.service.conftest import ack, create, put, take
 
+pytestmark = pytest.mark.real_time
+
 State = task_pb2.Task
 
 

@@ -35,6 +35,8 @@ from tests.service.leader.temporary.calls import (
 )
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 Task = task_pb2.Task
 
 

@@ -21,6 +21,8 @@ from tests.service.leader.temporary.calls import (
 )
 from tests.turns import turns_until
 
+pytestmark = pytest.mark.real_time
+
 LOCAL = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL)
 
 
