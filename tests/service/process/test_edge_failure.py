@@ -16,6 +16,8 @@ from taskraft_service.process.main import EXIT_BROKEN
 from tests.service.api.rpc.servers import SERVERS, server_class
 from tools.local_cluster import LocalCluster
 
+pytestmark = pytest.mark.real_time
+
 PATH = "/taskraft.v1.TaskService/Break"
 PAIRS = 40_000
 """A map of headers cannot hold so many metadata; the thread of the edge panics."""

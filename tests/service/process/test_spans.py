@@ -15,6 +15,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.process.metrics.page import OPEN_METRICS_FORM, TEXT_FORM, MetricsPage
 from taskraft_service.process.spans.log_ids import add_trace_ids
 from tests.service.conftest import config_in, create, put, running
+from tests.turns import turns_until
 
 pytestmark = pytest.mark.real_time
 
@@ -47,8 +48,14 @@ def client_of(node):
     return AsyncClient(f"127.0.0.1:{node.server.client_port}", name="me")
 
 
-def named(exporter, name):
-    (found,) = [span for span in exporter.get_finished_spans() if span.name == name]
+async def named(exporter, name):
+    """Return the span with a name. A span ends after the client has received the answer."""
+
+    def with_name():
+        return [span for span in exporter.get_finished_spans() if span.name == name]
+
+    await turns_until(with_name)
+    (found,) = with_name()
     return found
 
 
@@ -70,9 +77,9 @@ async def one_task(node):
 
 async def test_the_calls_of_a_task_are_in_the_trace_of_its_put(traced, exporter):
     await one_task(traced)
-    send = named(exporter, "send emails")
+    send = await named(exporter, "send emails")
     for method in ("PutTasks", "TakeTasks", "SettleTasks"):
-        span = named(exporter, f"{SERVICE}/{method}")
+        span = await named(exporter, f"{SERVICE}/{method}")
         assert span.kind is SpanKind.SERVER
         assert span.attributes["rpc.method"] == method
         assert span.parent.span_id == send.context.span_id
@@ -81,8 +88,8 @@ async def test_the_calls_of_a_task_are_in_the_trace_of_its_put(traced, exporter)
 
 async def test_the_way_of_a_command_through_the_log_is_a_span(traced, exporter):
     await one_task(traced)
-    call = named(exporter, f"{SERVICE}/PutTasks")
-    apply = named(exporter, "apply Put")
+    call = await named(exporter, f"{SERVICE}/PutTasks")
+    apply = await named(exporter, "apply Put")
     assert apply.parent.span_id == call.context.span_id
     assert apply.attributes["taskraft.log_index"] > 0
     assert call.start_time <= apply.start_time <= apply.end_time <= call.end_time
@@ -96,14 +103,14 @@ async def test_a_settlement_in_a_subscription_is_in_the_trace_of_its_task(traced
                 async with task:
                     pass
                 break
-    send, settle = named(exporter, "send emails"), named(exporter, "apply Settle")
+    send, settle = (await named(exporter, "send emails")), (await named(exporter, "apply Settle"))
     assert settle.context.trace_id == send.context.trace_id
 
 
 async def test_the_way_of_a_sampled_task_is_one_span_with_its_transitions(traced, exporter):
     task_id = await one_task(traced)
-    span = named(exporter, "task emails")
-    assert span.parent.span_id == named(exporter, "send emails").context.span_id
+    span = await named(exporter, "task emails")
+    assert span.parent.span_id == (await named(exporter, "send emails")).context.span_id
     assert [event.name for event in span.events] == ["put", "take", "ack"]
     assert [event.attributes["state"] for event in span.events] == ["READY", "TAKEN", "GONE"]
     assert span.attributes["messaging.message.id"] == str(task_id)
@@ -120,7 +127,7 @@ async def put_with_headers(node, *found):
 async def test_a_put_of_several_traces_is_linked_to_all(traced, exporter):
     other = f"00-{'c' * 32}-{'d' * 16}-01"
     await put_with_headers(traced, TRACEPARENT, other)
-    span = named(exporter, f"{SERVICE}/PutTasks")
+    span = await named(exporter, f"{SERVICE}/PutTasks")
     assert span.parent is None
     assert linked(span) == [int("b" * 16, 16), int("d" * 16, 16)]
 
@@ -144,7 +151,7 @@ async def test_a_refused_call_has_a_span_with_an_error(traced, exporter):
     async with client_of(traced) as client:
         with pytest.raises(errors.TubeNotFound):
             await client.tube("missing").put("x")
-    assert named(exporter, f"{SERVICE}/PutTasks").status.status_code is StatusCode.ERROR
+    assert (await named(exporter, f"{SERVICE}/PutTasks")).status.status_code is StatusCode.ERROR
 
 
 async def test_the_duration_of_a_sampled_call_has_its_trace_as_exemplar(traced, exporter):
@@ -157,7 +164,7 @@ async def test_the_duration_of_a_sampled_call_has_its_trace_as_exemplar(traced, 
         for sample in families["taskraft_call_seconds"].samples
         if sample.labels["method"] == "PutTasks" and sample.exemplar
     ]
-    trace_id = named(exporter, f"{SERVICE}/PutTasks").context.trace_id
+    trace_id = (await named(exporter, f"{SERVICE}/PutTasks")).context.trace_id
     assert found == [trace.format_trace_id(trace_id)]
     plain = await MetricsPage(registry, (), lambda: 0.0, TEXT_FORM).read()
     assert b"trace_id" not in plain

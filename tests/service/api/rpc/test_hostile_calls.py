@@ -35,6 +35,8 @@ from tests.service.api.rpc.raw_connection import (
 from tests.service.api.rpc.servers import SERVERS, server_class
 from tests.service.api.rpc.test_servers import PATH, code_of, serving
 
+pytestmark = pytest.mark.real_time
+
 NATIVE = SERVERS[1:]
 SMALL = 60_000
 """Size of a message that the native edge receives before the caller is authenticated."""
@@ -62,7 +64,6 @@ def half_sent(count, size, part):
     return b"".join(begun_call(one, "Echo") + part_of_message(one, size, part) for one in streams)
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize("edge", SERVERS)
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 async def test_half_sent_calls_do_not_keep_others_from_an_answer(edge, size):
@@ -118,7 +119,6 @@ async def test_a_request_that_does_not_arrive_ends_its_call_only(edge, begin):
         assert handlers.handled == 0
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize("edge", SERVERS)
 async def test_a_flood_of_resets_harms_its_own_connection_at_most(edge):
     async with serving(edge) as (_, channel, _, port):
@@ -133,7 +133,6 @@ async def test_a_flood_of_resets_harms_its_own_connection_at_most(edge):
         assert await (is_answered if edge == "native" else is_answered_at_last)(channel)
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize("edge", SERVERS)
 async def test_metadata_up_to_the_maximum_are_accepted(edge):
     async with serving(edge) as (_, channel, *_):
@@ -146,7 +145,6 @@ async def test_metadata_up_to_the_maximum_are_accepted(edge):
         assert await is_answered(channel)
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize("edge", SERVERS)
 async def test_a_connection_that_does_not_complete_tls_is_closed(edge, tmp_path):
     tls = CurrentTls(Authority(tmp_path).server())
