@@ -5,8 +5,11 @@ VENV   ?= .venv
 CODEGEN = $(VENV)-proto
 RUN     = $(VENV)/bin/python
 
+# Nodes, commands and tests start much faster with the compiled modules of the first start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo console screenshots test gate unstable coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
+.PHONY: help setup dev demo console screenshots test gate unstable nightly coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
         bench-core bench-peers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
         check-release check-stubs check-manifests setup-proto \
         go-parts real-collector k8s sbom image check-edge native test-native
@@ -37,6 +40,9 @@ gate: ## Run what CI runs, on a fresh clone of the committed HEAD
 
 unstable: setup go-parts ## Run stage 2 of the tests under load and add its failures to var/unstable.md (N=1)
 	@$(RUN) -m tests.gate.under_load --runs $(or $(N),1) $(ARGS) $(T)
+
+nightly: setup ## Run what is too long for a change, and print one table (ONLY="drills mutants")
+	@$(RUN) -m tests.nightly $(ONLY)
 
 native: setup ## Build the native edge, the faster server of the client port, into .venv; needs cargo
 	@$(RUN) -m tools.native_edge $(VENV)

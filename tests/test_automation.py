@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.nightly.__main__ import parts
 from tools.environment import PYTHON_FLOOR
 
 ROOT = Path(__file__).parent.parent
@@ -51,7 +52,13 @@ def test_a_workflow_runs_targets_of_the_makefile(workflow):
 
 def test_the_workflows_cover_checks_tests_long_runs_and_releases():
     named = {goal for path in WORKFLOWS for command in commands(path) for goal in goals(command)}
-    assert named >= {"check", "docs", "test", "sim", "mutants", "drill", "process-tests", "dist"}
+    assert named >= {"check", "docs", "test", "sim", "nightly", "dist"}
+
+
+def test_the_nightly_workflow_runs_each_part():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yaml").read_text())
+    named = " ".join(workflow["jobs"]["parts"]["strategy"]["matrix"]["only"]).split()
+    assert sorted([*named, "simulation"]) == sorted(part.name for part in parts(0))
 
 
 def test_the_tests_run_on_the_oldest_supported_python_and_on_later_ones():

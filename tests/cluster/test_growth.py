@@ -14,7 +14,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft.v1 import task_service_pb2_grpc
 from tools.local_cluster import LocalCluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]  # test_scaling grows without load
 
 PAUSE_SECONDS = 0.02
 

@@ -37,6 +37,7 @@ def test_no_put_fails_when_packets_of_a_node_are_lost(fault):
     assert re.search(r"acknowledged: \d{2,}, failed: 0", printed), printed
 
 
+@pytest.mark.nightly
 def test_no_put_fails_while_secured_nodes_restart_with_new_addresses(tmp_path):
     if reason := host_names.missing(tmp_path / "hosts"):
         pytest.skip(f"the machine allows no mount namespace: {reason}")

@@ -56,7 +56,7 @@ def opened(chromium, origin, **options):
         context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 def test_no_page_breaks_a_rule_of_accessibility(chromium, console, client, scheme):
     paths = [*PAGES, task_page(client)[0], task_page(client, "hostile")[0], "/tubes/missing"]
     paths.append("/tasks?tube=billing&where=(((")

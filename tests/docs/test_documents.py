@@ -18,7 +18,11 @@ GO_PACKAGES = (
     "google.golang.org/protobuf/cmd/protoc-gen-go",
 )
 NEEDS_PROGRAM = {"docs/security.md": "openssl", **dict.fromkeys(NEEDS_GO, "go")}
-MARKS = ((pytest.mark.spark, NEEDS_SPARK), (pytest.mark.foreign, NEEDS_GO))
+MARKS = (
+    (pytest.mark.spark, NEEDS_SPARK),
+    (pytest.mark.nightly, NEEDS_SPARK),  # Spark starts for each of about ten blocks
+    (pytest.mark.foreign, NEEDS_GO),
+)
 PAGES = [str(page.relative_to(ROOT)) for page in pages() if page.exists()]
 EXECUTABLE = [
     page

@@ -12,7 +12,13 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the faults of disks")
-@pytest.mark.parametrize(("name", "seconds"), SHORT.items())
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        pytest.param("mixed", SHORT["mixed"]),
+        pytest.param("partition", SHORT["partition"], marks=pytest.mark.nightly),
+    ],
+)
 def test_a_short_drill_breaks_no_promise(name, seconds, tmp_path):
     drill = next(drill for drill in DRILLS if drill.name == name)
     history = tmp_path / "history.jsonl"

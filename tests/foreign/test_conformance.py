@@ -29,8 +29,9 @@ EXAMPLES = ROOT / "examples"
 LANGUAGES = [
     pytest.param("go", marks=pytest.mark.foreign),
     pytest.param("node", marks=pytest.mark.foreign),
-    "java",
-    "rust",
+    # The first builds take minutes. The rules of the contract are the same in all languages.
+    pytest.param("java", marks=pytest.mark.nightly),
+    pytest.param("rust", marks=pytest.mark.nightly),
 ]
 RUN_TIMEOUT_S = 60
 

@@ -3,6 +3,8 @@
 Stage 1 has the tests whose result depends on their input only: pure code, code in memory, virtual
 time. Stage 2 has the tests that watch the real clock: real processes, ports, timers. A busy machine
 can make a test of stage 2 late, but no test of stage 1.
+
+Tests with the marker ``nightly`` run only with the option ``--nightly``, which selects no others.
 """
 
 from typing import Final
@@ -11,20 +13,25 @@ import pytest
 
 REAL_TIME: Final = "real_time"
 """Marker of the tests of stage 2."""
+NIGHTLY: Final = "nightly"
+"""Marker of tests that take long and seldom find what no other test finds."""
 KINDS: Final = ("docs", "spark", "browser", "cluster", "foreign")
 """Markers of kinds of tests that belong to stage 2, those with the longest files first."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that runs one stage alone."""
+    """Add the options that run one stage alone, and the nightly tests."""
+    parser.addoption("--nightly", action="store_true", help="run the nightly tests, and no others")
     parser.addoption("--stage", type=int, choices=(1, 2), help="run one of the two stages of tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
-    config.addinivalue_line(
-        "markers", f"{REAL_TIME}: watches the real clock, so a busy machine can make it late"
-    )
+    """Register the markers."""
+    for line in (
+        f"{REAL_TIME}: watches the real clock, so a busy machine can make it late",
+        f"{NIGHTLY}: takes long, and runs in `make nightly` only",
+    ):
+        config.addinivalue_line("markers", line)
 
 
 def stage_of(item: pytest.Item) -> int:
@@ -39,10 +46,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Parallel processes then finish at about the same time.
     """
-    chosen = config.getoption("--stage")
-    if chosen is not None:
-        other = [item for item in items if stage_of(item) != chosen]
-        items[:] = [item for item in items if stage_of(item) == chosen]
+    stage = config.getoption("--stage")
+    is_nightly = config.getoption("--nightly")
+    chosen, other = [], []
+    for item in items:
+        of_night = item.get_closest_marker(NIGHTLY) is not None
+        is_chosen = of_night == is_nightly and stage in (None, stage_of(item))
+        (chosen if is_chosen else other).append(item)
+    if other:
+        items[:] = chosen
         config.hook.pytest_deselected(items=other)
     rank: dict[object, int] = {}
     for item in items:

@@ -18,7 +18,8 @@ from tests.pipeline.history import KINDS_OF_COLUMNS, TEXTS, Event
 from tests.pipeline.rows import expected_rows, found_rows
 from tools.local_cluster import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+# test_export kills an exporter, and tests/cluster kills a leader; this test does both at once.
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.nightly]
 
 FIELDS = (*KINDS_OF_COLUMNS, *TEXTS, "seq", "tube")
 TASKS = 200

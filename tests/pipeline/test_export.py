@@ -179,6 +179,7 @@ def test_an_exporter_that_is_killed_while_it_reads_exports_each_event_once(
     finish(spark, cluster, events, journal)
 
 
+@pytest.mark.nightly
 def test_an_exporter_that_is_killed_before_and_after_it_publishes_exports_each_event_once(
     spark, cluster, events, journal
 ):

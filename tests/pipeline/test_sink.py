@@ -82,6 +82,7 @@ def test_invalid_rows_are_written_into_a_folder_or_fail_the_query(spark, nodes, 
     }
 
 
+@pytest.mark.nightly  # `make spark-kills` in small
 def test_a_stream_puts_each_row_once_though_driver_and_leader_are_killed(
     spark, nodes, client, tmp_path
 ):

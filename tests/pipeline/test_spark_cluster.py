@@ -21,6 +21,7 @@ from tools.free_addresses import free_addresses
 
 pytestmark = [
     pytest.mark.spark,
+    pytest.mark.nightly,
     pytest.mark.skipif(not java.is_sufficient(), reason=java.HINT),
 ]
 

@@ -1,0 +1,1 @@
+"""Run what is too long for a change, and print one table."""
