@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo console screenshots test gate unstable nightly coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
         bench-core bench-peers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
-        check-release check-stubs check-manifests setup-proto \
+        check-release check-stubs check-manifests setup-docs setup-proto \
         go-parts real-collector k8s sbom image check-edge native test-native
 
 help: ## List the targets
@@ -100,8 +100,7 @@ format: setup ## Format code and contract
 	@$(RUN) -m ruff format && $(RUN) -m ruff check --fix --select I && $(VENV)/bin/buf format -w
 
 # -E reads all pages again, because the generated references change without a change of their pages.
-docs: setup ## Build the site into var/site, and check its links, anchors and references
-	@$(PYTHON) tools/environment.py $(VENV) --only docs
+docs: setup-docs ## Build the site into var/site, and check its links, anchors and references
 	@$(RUN) -m sphinx -c docs -W --keep-going -q -E -d var/doctrees . var/site
 	@echo "the site: var/site/index.html"
 
@@ -178,7 +177,7 @@ check-imports: setup
 
 # Rust is optional, so the crate is checked only where cargo and its tools are installed.
 check-edge:
-	@! command -v cargo-clippy >/dev/null || ! $(PYTHON) -m tools.native_edge --crates || { \
+	@unset MAKEFLAGS; ! command -v cargo-clippy >/dev/null || ! $(PYTHON) -m tools.native_edge --crates || { \
 		cargo fmt --check --manifest-path edge/Cargo.toml && \
 		cargo clippy --quiet --all-targets --manifest-path edge/Cargo.toml -- --deny warnings && \
 		cargo test --quiet --manifest-path edge/Cargo.toml; }
@@ -203,6 +202,9 @@ check-manifests: setup
 # Built before the tests, because a first compilation takes minutes and would look like a hanging test.
 go-parts:
 	@if command -v go >/dev/null; then $(MAKE) --no-print-directory load; fi
+
+setup-docs: setup
+	@$(PYTHON) tools/environment.py $(VENV) --only docs
 
 setup-proto:
 	@$(PYTHON) tools/environment.py $(CODEGEN) --only proto

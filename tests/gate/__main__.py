@@ -68,14 +68,18 @@ class StagedRun:
         return outcomes
 
 
-def run_stages(arguments: list[str], cores: int, together: int) -> int:
-    """Run both stages and print the verdict; return the exit status."""
+def run_stages(arguments: list[str], stages: tuple[int, ...], cores: int, together: int) -> int:
+    """Run the stages and print the verdict; return the exit status."""
     shutil.rmtree(Path("var/tests"), ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         run = StagedRun(arguments, Path(folder))
         try:
-            first = run.run("stage 1", "--stage", "1", "-n", str(cores), *BY_FILE)
-            second = run.run("stage 2", "--stage", "2", "-n", str(together), *BY_FILE)
+            first: list[Outcome] = []
+            second: list[Outcome] = []
+            if 1 in stages:
+                first = run.run("stage 1", "--stage", "1", "-n", str(cores), *BY_FILE)
+            if 2 in stages:
+                second = run.run("stage 2", "--stage", "2", "-n", str(together), *BY_FILE)
             late = [each.test for each in second if each.failed]
             again: list[Outcome] = []
             if late:
@@ -97,8 +101,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gate", description=__doc__)
     parser.add_argument("--together", type=int, default=TOGETHER, help="processes of stage 2")
     parser.add_argument("--cores", type=int, default=os.cpu_count(), help="processes of stage 1")
+    parser.add_argument("--stage", type=int, choices=(1, 2), help="run this stage alone")
     options, arguments = parser.parse_known_args()
-    return run_stages(arguments, options.cores, options.together)
+    stages = (1, 2) if options.stage is None else (options.stage,)
+    return run_stages(arguments, stages, options.cores, options.together)
 
 
 if __name__ == "__main__":

@@ -128,6 +128,22 @@ def test_a_selection_without_tests_has_a_status_of_its_own(tmp_path):
     assert run_gate(tmp_path, "def test_pure(): pass", "-k", "another").returncode == 5
 
 
+def test_one_stage_and_the_nightly_tests_can_be_chosen(tmp_path):
+    body = """
+        def test_pure(): pass
+
+        @pytest.mark.real_time
+        def test_real(): pass
+
+        @pytest.mark.real_time
+        @pytest.mark.nightly
+        def test_long(): pass
+    """
+    done = run_gate(tmp_path, body, "--stage", "2")
+    assert lines_of(done, "stage") == [lines_of(done, "stage 2: 1 tests")[0]]
+    assert "1 passed, 0 failed" in run_gate(tmp_path, body, "--nightly").stdout
+
+
 def test_the_guard_finds_what_watches_the_real_clock(tmp_path):
     done = run_gate(
         tmp_path,
