@@ -55,6 +55,13 @@ class LogDamaged(ReplicationError):
     """
 
 
+class LogUnreadable(LogDamaged):
+    """Bytes of the log or of a small file, read from the disk itself, fail their checksum.
+
+    A later read may find right bytes in the page cache, and is no proof.
+    """
+
+
 class EntryTooLarge(ReplicationError):
     """An entry exceeds the size that the log can read; the process must end.
 
@@ -108,6 +115,10 @@ class SnapshotUnusable(SnapshotBroken):
     """
 
 
+class SnapshotUnavailable(SnapshotBroken):
+    """This member cannot offer its state now, because a part of the stored state is damaged."""
+
+
 class PeerRefused(ReplicationError):
     """A peer is refused because of its cluster, its protocol version or an earlier incarnation."""
 
@@ -147,8 +158,10 @@ def reason_of(error: Exception) -> ReplicationError:
     """Return the error to report when an unexpected ``error`` stops the node."""
     if isinstance(error, ReplicationError):
         return error
-    if isinstance(error, OSError):
-        reason: ReplicationError = StorageFailed(f"the storage failed: {error}")
+    if isinstance(error, FileNotFoundError):
+        reason: ReplicationError = LogDamaged(f"{error.filename} is missing")
+    elif isinstance(error, OSError):
+        reason = StorageFailed(f"the storage failed: {error}")
     else:
         reason = NodeBroken(f"{type(error).__name__}: {error}")
     reason.__cause__ = error

@@ -18,7 +18,11 @@ class SnapshotReader(Protocol):
     """Last entry whose effects the snapshot contains."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``offset``, fewer only at the end; on any worker thread."""
+        """Return ``size`` bytes from ``offset``, fewer only at the end; on any worker thread.
+
+        Raises:
+            SnapshotUnavailable: the stored state is damaged there.
+        """
 
     def close(self) -> None:
         """Release the resources of the view.
@@ -100,6 +104,9 @@ class StateMachine(Protocol):
         """Return an immutable view of the state.
 
         Runs on a worker thread, while ``apply`` may run on the event loop.
+
+        Raises:
+            SnapshotUnavailable: the stored state is damaged, so that nobody may copy it.
         """
 
     def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedState:

@@ -100,6 +100,12 @@ HARMS = {
     "no directory id": lambda raft: (raft / "directory").unlink(),
 }
 
+LIVE_HARMS = {
+    "flipped log": lambda raft: flip(oldest_segment(raft)),
+    "no segment": lambda raft: oldest_segment(raft).unlink(),
+    "flipped hard state": lambda raft: flip(raft / "hard_state"),
+}
+
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_node_that_lost_its_log_or_vote_is_replaced_without_hands(cluster, harm):
@@ -114,6 +120,23 @@ def test_a_node_that_lost_its_log_or_vote_is_replaced_without_hands(cluster, har
     assert (data_of(node) / "raft-0.damaged").is_dir()
     assert not (data_of(node) / "replacement").exists()
     cluster.wait_until(lambda: "WAITING" in ready_page(node)[1], "readiness", 10_000)
+
+
+@pytest.mark.parametrize("harm", ["flipped log", "no segment", "flipped hard state"])
+def test_a_running_node_that_loses_its_log_or_vote_is_replaced_without_hands(cluster, harm):
+    node = follower_of(cluster)
+    old, before = id_of(cluster, node), tasks_of(node)
+    assert node.stop() == 0
+    node.environment["TASKRAFT_SCRUB_PERIOD_MS"] = "1000"
+    node.log.write_text("")
+    node.start()
+    cluster.wait_until(lambda: "WAITING" in ready_page(node)[1], "readiness", REPLACED_MS_MAX)
+    LIVE_HARMS[harm](data_of(node) / "raft-0")
+    await_replacement(cluster, node, old)
+    assert tasks_of(node) == before
+    said = node.log.read_text()
+    assert "[Errno" not in said
+    assert "becomes a new member" in said
 
 
 def ready_page(node):

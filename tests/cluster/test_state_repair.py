@@ -1,14 +1,21 @@
 """A node whose state is damaged gets the state of another node, and keeps its identity."""
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import grpc
 import pytest
 
-from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_service_pb2_grpc
+from taskraft.v1 import (
+    cluster_service_pb2,
+    cluster_service_pb2_grpc,
+    task_pb2,
+    task_service_pb2_grpc,
+    tube_service_pb2,
+    tube_service_pb2_grpc,
+)
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.rpc.status import reason_in
 from tools.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -21,22 +28,37 @@ SMALL = {
 }
 PUTS, TASKS_EACH = 60, 5
 REPAIR_MS_MAX = 60_000
+LOCAL = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL)
 
 
 @pytest.fixture
-def cluster(tmp_path):
+def settings():
+    """Settings of the nodes beside ``SMALL``; a test may choose others."""
+    return {}
+
+
+@pytest.fixture
+def cluster(tmp_path, settings):
     """Three nodes with tasks, whose logs do not reach back to the first entry."""
-    with LocalCluster(3, tmp_path / "c", SMALL) as one:
-        leader = one.leader()
-        with grpc.insecure_channel(leader.address) as channel:
-            tube = tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFO)
-            create = tube_service_pb2.CreateTubeRequest(tube=tube)
-            tube_service_pb2_grpc.TubeServiceStub(channel).CreateTube(create)
-            tasks = task_service_pb2_grpc.TaskServiceStub(channel)
-            for number in range(PUTS):
-                specs = [task_pb2.TaskSpec(payload=os.urandom(2000))] * TASKS_EACH
-                tasks.PutTasks(pb.PutTasksRequest(tube="t", tasks=specs, request_id=f"r{number}"))
+    with LocalCluster(3, tmp_path / "c", {**SMALL, **settings}) as one:
+        fill(one)
         yield one
+
+
+def fill(cluster):
+    """Create a tube with tasks."""
+    with grpc.insecure_channel(cluster.leader().address) as channel:
+        tube = tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFO)
+        create = tube_service_pb2.CreateTubeRequest(tube=tube)
+        tube_service_pb2_grpc.TubeServiceStub(channel).CreateTube(create)
+        for number in range(PUTS):
+            put(channel, f"r{number}")
+
+
+def put(channel, request_id):
+    specs = [task_pb2.TaskSpec(payload=os.urandom(2000))] * TASKS_EACH
+    request = pb.PutTasksRequest(tube="t", tasks=specs, request_id=request_id)
+    task_service_pb2_grpc.TaskServiceStub(channel).PutTasks(request)
 
 
 def data_of(node):
@@ -44,12 +66,17 @@ def data_of(node):
 
 
 def break_tables(node):
-    """Damage most blocks of each table in place, as a bad disk does."""
-    tables = [*data_of(node).glob("state/*/*.sst")]
+    """Damage payloads in the large tables, in place, as a bad disk does.
+
+    The payloads are the last part of a table. The opening of the state does not read them.
+    """
+    tables = [
+        table for table in data_of(node).glob("state/*/*.sst") if table.stat().st_size > 50_000
+    ]
     assert tables
     for table in tables:
         content = bytearray(table.read_bytes())
-        for at in range(0, len(content) * 3 // 4, 512):
+        for at in range(len(content) // 2, len(content) * 3 // 4, 512):
             content[at] ^= 0x10
         table.write_bytes(content)
 
@@ -59,13 +86,15 @@ def follower_of(cluster):
     return next(node for node in cluster.nodes if node is not leader)
 
 
-def tasks_of(node):
-    """Return the ids of all tasks that the node itself has."""
+def tasks_of(node, consistency=None):
+    """Return the ids of all tasks."""
     found, token = [], ""
     with grpc.insecure_channel(node.address) as channel:
         tasks = task_service_pb2_grpc.TaskServiceStub(channel)
         while True:
-            request = pb.ListTasksRequest(tube="t", page_size=100, page_token=token)
+            request = pb.ListTasksRequest(
+                tube="t", page_size=100, page_token=token, consistency=consistency
+            )
             answer = tasks.ListTasks(request, timeout=20)
             found += [task.id for task in answer.tasks]
             if not (token := answer.next_page_token):
@@ -112,15 +141,89 @@ def test_damage_that_is_found_at_the_start_is_repaired_by_a_peer(cluster, harm):
     assert b'"index": 1,' not in (data_of(node) / "raft-0" / "log_start").read_bytes()
 
 
-def test_damage_that_a_read_finds_is_repaired_without_an_exit(cluster):
+def by_a_call(node):
+    """Read all tasks that the node itself has."""
+    tasks_of(node, LOCAL)
+
+
+def by_a_snapshot(node):
+    """Save the state of the node."""
+    request = cluster_service_pb2.SaveSnapshotRequest(consistency=LOCAL)
+    with grpc.insecure_channel(node.address) as channel:
+        for _ in cluster_service_pb2_grpc.ClusterServiceStub(channel).SaveSnapshot(request):
+            pass
+
+
+CALLS = (by_a_call, by_a_snapshot)
+
+
+def refusal_of(call):
+    """Return the gRPC code and the reason of a failed call; None if it succeeds."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code().name, reason_in(error.trailing_metadata())
+    return None
+
+
+def change_tasks(cluster):
+    """Change a header of all tasks; a node reads the payloads when it applies the entry."""
+    chosen = task_pb2.TaskSelector(ids=tasks_of(cluster.leader()))
+    update = task_pb2.TaskUpdate(headers_set={"changed": b"yes"})
+    with grpc.insecure_channel(cluster.leader().address) as channel:
+        tasks = task_service_pb2_grpc.TaskServiceStub(channel)
+        tasks.UpdateTasks(pb.UpdateTasksRequest(tube="t", selector=chosen, update=update))
+
+
+@pytest.mark.parametrize(
+    ("find", "settings"),
+    [
+        (by_a_call, {}),
+        (by_a_snapshot, {}),
+        (change_tasks, {}),
+        (None, {"TASKRAFT_COMPARE_PERIOD_MS": "1000"}),
+    ],
+    ids=["call", "save", "replay", "comparison"],
+)
+def test_damage_is_repaired_in_the_process_whoever_finds_it(cluster, find):
+    """The second damage is in a state that a peer has sent."""
     node = follower_of(cluster)
-    tasks = tasks_of(node)
-    assert node.stop() == 0
-    break_tables(node)
-    node.start()
-    cluster.wait_until(lambda: _is_repaired_by_reads(node), "the repair", REPAIR_MS_MAX)
-    await_whole(cluster, node)
-    assert tasks_of(node) == tasks
+    for repairs in (1, 2):
+        assert node.stop() == 0
+        break_tables(node)
+        if find is change_tasks:
+            find(cluster)
+        node.start()
+        refusals = set()
+
+        def is_repaired(refusals=refusals, repairs=repairs):
+            if find in CALLS and node.state() is not None:
+                refusals.add(refusal_of(lambda: find(node)))
+            return node.log.read_text().count("the state is repaired") == repairs
+
+        cluster.wait_until(is_repaired, "the repair", REPAIR_MS_MAX)
+        await_whole(cluster, node)
+        assert tasks_of(node) == tasks_of(cluster.leader())
+        assert {code for code, _ in refusals - {None}} <= {"UNAVAILABLE"}
+        assert find not in CALLS or ("UNAVAILABLE", "STATE_DAMAGED") in refusals
+
+
+def test_a_lone_node_refuses_what_it_cannot_read_and_serves_the_rest(tmp_path):
+    with LocalCluster(1, tmp_path / "c", SMALL) as cluster:
+        fill(cluster)
+        (node,) = cluster.nodes
+        assert node.stop() == 0
+        break_tables(node)
+        node.start()
+        cluster.wait_ready()
+        for find in CALLS:
+            assert refusal_of(lambda find=find: find(node)) == ("UNAVAILABLE", "STATE_DAMAGED")
+        with grpc.insecure_channel(node.address) as channel:
+            put(channel, "after the damage")
+        assert node.is_running
+        said = node.log.read_text()
+    assert "a call has read damaged state; restore a backup" in said
+    assert "damage found; no other member can help" in said
 
 
 def test_damage_that_the_scrubber_finds_is_repaired_without_a_read(cluster):
@@ -145,9 +248,3 @@ def flip_a_bit(path):
         (byte,) = file.read(1)
         file.seek(100)
         file.write(bytes((byte ^ 8,)))
-
-
-def _is_repaired_by_reads(node):
-    with suppress(grpc.RpcError):
-        tasks_of(node)
-    return "the state is repaired" in node.log.read_text()

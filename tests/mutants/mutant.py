@@ -137,7 +137,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "scrub": (
         "tests/service/storage/test_scrubber.py",
-        "tests/service/process/test_scrubbing.py",
+        "tests/service/process/test_damage_response.py",
         "tests/service/storage/test_table_check.py",
         "tests/replication/storage/test_log_scrub.py",
         "tests/service/process/test_scrub_live.py",

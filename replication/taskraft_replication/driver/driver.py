@@ -39,7 +39,7 @@ from taskraft_replication.driver.proposals import PendingProposals
 from taskraft_replication.driver.reads import LinearizableReads
 from taskraft_replication.driver.trimmer import Trimmer, TrimPolicy
 from taskraft_replication.effects import Effects, ResultFuture
-from taskraft_replication.errors import ChangeRefused, ReplicationError
+from taskraft_replication.errors import ChangeRefused, ReplicationError, SnapshotUnavailable
 from taskraft_replication.machine import StateMachine
 from taskraft_replication.observer import Observer, RaftCounters
 from taskraft_replication.snapshots.installer import SnapshotInstaller
@@ -90,7 +90,9 @@ class RaftDriver:
         self._receiver = SnapshotReceiver(
             core, machine, self._inbox, self._writer, self._installer, effects
         )
-        self._snapshots = SnapshotSource(machine, storage, effects)
+        self._snapshots = SnapshotSource(
+            machine, storage, effects, lambda member: self.snapshot_sent(member, ok=False)
+        )
         self._trimmer = Trimmer(
             machine, storage, effects, policy.trim, self._snapshots.needed_from, self.counters
         )
@@ -201,7 +203,7 @@ class RaftDriver:
         self.core.report_snapshot(member, ok)
         self._effects.request_pump()
 
-    def open_state(self, then: Callable[[OutgoingSnapshot | None], None]) -> None:
+    def open_state(self, then: Callable[[OutgoingSnapshot | SnapshotUnavailable], None]) -> None:
         """Open the state for a member that has lost its own; see ``SnapshotSource.open_apart``."""
         self._snapshots.open_apart(then)
 

@@ -18,6 +18,7 @@ from taskraft_replication.errors import (
     DirectoryRefused,
     MessageMalformed,
     SnapshotBroken,
+    SnapshotUnavailable,
     SnapshotUnusable,
 )
 from taskraft_replication.machine import SnapshotReader
@@ -238,19 +239,20 @@ class PeerReceiver:
         """Open the applied state for ``member``, which has lost its own state."""
         if not self._host.is_running:
             raise SnapshotBroken("the node is not running")
-        opened: asyncio.Future[OutgoingSnapshot | None] = asyncio.get_running_loop().create_future()
+        opened: asyncio.Future[OutgoingSnapshot] = asyncio.get_running_loop().create_future()
 
-        def done(outgoing: OutgoingSnapshot | None) -> None:
-            if not opened.done():
+        def done(outgoing: OutgoingSnapshot | SnapshotUnavailable) -> None:
+            if isinstance(outgoing, SnapshotUnavailable):
+                if not opened.done():
+                    opened.set_exception(outgoing)
+            elif not opened.done():
                 opened.set_result(outgoing)
-            elif outgoing is not None:  # the member has disconnected
+            else:  # the member has disconnected
                 outgoing.content.close()
 
         _log.info("member %d has lost its state and fetches the state of this member", member)
         self._driver.open_state(done)
         outgoing = await opened
-        if outgoing is None:
-            raise SnapshotBroken("the state changed while it was opened; retry")
         return outgoing.meta, outgoing.content
 
     def begin_snapshot(self, message: Message, transfer_id: str) -> SealingSink:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable
 from itertools import count
 from typing import Final
 
@@ -16,7 +17,7 @@ from grpc import aio
 
 from taskraft_replication.core.types import MemberInfo
 from taskraft_replication.errors import MessageMalformed, SnapshotBroken, StateLost
-from taskraft_replication.machine import StateMachine
+from taskraft_replication.machine import StagedState, StateMachine
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.open_storage import open_rebuild
 from taskraft_replication.peers.contract import Membership
@@ -34,15 +35,30 @@ the pause before.
 _log = logging.getLogger(__name__)
 
 
+def first_peer(peers: int) -> int:
+    """Return the position of the peer that is asked first.
+
+    A repair may follow a repair after which the state was found wrong, and must not ask the same
+    peer again.
+    """
+    return secrets.randbelow(peers)
+
+
 async def repair_state(
-    config: NodeConfig, machine: StateMachine, security: PeerSecurity | None
+    config: NodeConfig,
+    machine: StateMachine,
+    security: PeerSecurity | None,
+    report: Callable[[str], object],
 ) -> None:
     """Replace the state of ``machine`` by the state of a peer; retry until a peer has answered.
+
+    Each attempt begins with another peer, because the state of a peer may be unusable.
 
     Args:
         config: the settings of the member.
         machine: a machine whose state is empty or older than the log.
         security: certificates of the peer port.
+        report: receives the reason for which an attempt has failed.
 
     Raises:
         LogDamaged: the log or the vote is damaged too, so the member must be replaced.
@@ -61,59 +77,79 @@ async def repair_state(
                 "docs/disaster.md"
             )
         inbox = SnapshotInbox(rebuild.fs, rebuild.metadata.directory)
+        attempts = _Attempts(config, rebuild, machine, security, inbox, report)
+        begin = first_peer(len(peers))
         for attempt in count():
-            fetched = await _ask(config, rebuild, peers, security, inbox)
-            if fetched is not None and await _install(rebuild, machine, inbox, fetched):
-                return
+            first = (begin + attempt) % len(peers)
+            for peer in (*peers[first:], *peers[:first]):
+                if await attempts.succeed_with(peer):
+                    return
             await asyncio.sleep(min(PAUSE_SECONDS_MAX, FIRST_PAUSE_SECONDS * 2 ** min(attempt, 9)))
     finally:
         await asyncio.to_thread(rebuild.close)
 
 
-async def _ask(
-    config: NodeConfig,
-    rebuild: StateRebuild,
-    peers: Sequence[MemberInfo],
-    security: PeerSecurity | None,
-    inbox: SnapshotInbox,
-) -> FetchedState | None:
-    """Ask the peers in turn; return the first usable state."""
-    own = Membership(
-        config.cluster_id,
-        config.group_id,
-        config.member_id,
-        rebuild.incarnation,
-        rebuild.directory_id,
-        config.members[config.member_id].peer_address,
-        program=config.program,
-    )
-    for peer in peers:
+class _Attempts:
+    """Attempts to get the state of a peer; see ``repair_state``."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        rebuild: StateRebuild,
+        machine: StateMachine,
+        security: PeerSecurity | None,
+        inbox: SnapshotInbox,
+        report: Callable[[str], object],
+    ) -> None:
+        self._rebuild = rebuild
+        self._machine = machine
+        self._security = security
+        self._inbox = inbox
+        self._report = report
+        self._own = Membership(
+            config.cluster_id,
+            config.group_id,
+            config.member_id,
+            rebuild.incarnation,
+            rebuild.directory_id,
+            config.members[config.member_id].peer_address,
+            program=config.program,
+        )
+
+    async def succeed_with(self, peer: MemberInfo) -> bool:
+        """Fetch the state of a peer and use it; return False if the peer has no usable state."""
         try:
-            return await fetch_state(peer, own, security, inbox, rebuild.refusal_of)
+            fetched = await fetch_state(
+                peer, self._own, self._security, self._inbox, self._rebuild.refusal_of
+            )
+            staged = await self._stage(fetched)
         except aio.AioRpcError as error:
             reason = str(error.details())
         except (SnapshotBroken, MessageMalformed, OSError) as error:  # includes TimeoutError
             reason = str(error) or type(error).__name__
-        _log.warning("cannot fetch the state of %s: %s; trying the next member", peer.name, reason)
-    return None
-
-
-async def _install(
-    rebuild: StateRebuild, machine: StateMachine, inbox: SnapshotInbox, fetched: FetchedState
-) -> bool:
-    """Build the state and select it; return False if the content is no valid state."""
-    meta = fetched.meta
-    try:
-        staged = await asyncio.to_thread(
-            machine.stage_snapshot, meta.index, inbox.chunks(fetched.name)
-        )
-    except SnapshotBroken as error:
-        _log.warning("the fetched state cannot be used: %s", error)
+        else:
+            await asyncio.to_thread(self._rebuild.install, fetched.meta, staged.switch)
+            staged.adopt()
+            await asyncio.to_thread(staged.discard)
+            _log.warning("the state was rebuilt: entry %d, from a peer", fetched.meta.index)
+            return True
+        reason = f"cannot use the state of {peer.name}: {reason}"
+        _log.warning("%s; trying the next member", reason)
+        self._report(reason)
         return False
-    finally:
-        inbox.discard(fetched.name)
-    await asyncio.to_thread(rebuild.install, meta, staged.switch)
-    staged.adopt()
-    await asyncio.to_thread(staged.discard)
-    _log.warning("the state was rebuilt: entry %d, from a peer", meta.index)
-    return True
+
+    async def _stage(self, fetched: FetchedState) -> StagedState:
+        """Build a fetched state, beside the copy that is set aside, and read all of its blocks.
+
+        Raises:
+            SnapshotBroken: the content is no valid state.
+            OSError: the disk has no room for both.
+        """
+        try:
+            return await asyncio.to_thread(
+                self._machine.stage_snapshot,
+                fetched.meta.index,
+                self._inbox.chunks(fetched.name),
+            )
+        finally:
+            self._inbox.discard(fetched.name)

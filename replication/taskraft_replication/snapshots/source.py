@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from taskraft_replication.core.errors import Compacted
 from taskraft_replication.core.types import LogIndex, MemberId, Message, Snapshot, SnapshotMeta
 from taskraft_replication.effects import Effects
-from taskraft_replication.errors import LogDamaged
+from taskraft_replication.errors import LogDamaged, SnapshotUnavailable
 from taskraft_replication.machine import SnapshotReader, StateMachine
 from taskraft_replication.storage.group_storage import GroupStorage
 
@@ -33,10 +33,18 @@ class SnapshotSource:
     member. The log after a snapshot is kept until all receivers have the snapshot.
     """
 
-    def __init__(self, machine: StateMachine, storage: GroupStorage, effects: Effects) -> None:
+    def __init__(
+        self,
+        machine: StateMachine,
+        storage: GroupStorage,
+        effects: Effects,
+        refused: Callable[[MemberId], None],
+    ) -> None:
+        """``refused`` is called with each follower that gets no snapshot."""
         self._machine = machine
         self._storage = storage
         self._effects = effects
+        self._refused = refused
         self._outgoing: list[OutgoingSnapshot] = []
         """Snapshots that are being sent, newest last; each receiver belongs to exactly one
         snapshot."""
@@ -71,30 +79,47 @@ class SnapshotSource:
         self._waiting.append(message)
         self._storage.memberships.floor = self.needed_from()
         if len(self._waiting) == 1:
-            self._effects.flush(self._machine.open_snapshot, self._opened)
+            self._effects.flush(self._open, self._opened)
 
-    def open_apart(self, then: Callable[[OutgoingSnapshot | None], None]) -> None:
+    def open_apart(self, then: Callable[[OutgoingSnapshot | SnapshotUnavailable], None]) -> None:
         """Open a snapshot for a member that has lost its state; the Raft core is not involved.
 
-        ``then`` gets None if the log or the membership at the snapshot's index no longer exists.
+        ``then`` gets an error if the state is damaged, or if the log or the membership at the
+        snapshot's index no longer exists.
         """
 
-        def opened(content: SnapshotReader) -> None:
+        def opened(content: SnapshotReader | SnapshotUnavailable) -> None:
+            if isinstance(content, SnapshotUnavailable):
+                then(content)
+                return
             try:
                 then(OutgoingSnapshot(content, self._meta(content.index)))
             except (Compacted, LogDamaged):
                 self._effects.flush(content.close, _released)
-                then(None)
+                then(SnapshotUnavailable("the state changed while it was opened; retry"))
 
-        self._effects.flush(self._machine.open_snapshot, opened)
+        self._effects.flush(self._open, opened)
 
-    def _opened(self, content: SnapshotReader) -> None:
+    def _open(self) -> SnapshotReader | SnapshotUnavailable:
+        """Open a snapshot; on a worker thread."""
+        try:
+            return self._machine.open_snapshot()
+        except SnapshotUnavailable as error:
+            return error
+
+    def _opened(self, content: SnapshotReader | SnapshotUnavailable) -> None:
+        if isinstance(content, SnapshotUnavailable):
+            waiting, self._waiting = self._waiting, []
+            self._storage.memberships.floor = None
+            for message in waiting:
+                self._refused(message.to)
+            return
         if content.index + 1 < self._storage.view.first_index():
             # This member fell behind and installed a snapshot while its own snapshot was being
             # opened. The log term and the membership at the old snapshot's index are gone, so
             # discard the old snapshot and open a new one.
             self._effects.flush(content.close, _released)
-            self._effects.flush(self._machine.open_snapshot, self._opened)
+            self._effects.flush(self._open, self._opened)
             return
         outgoing = OutgoingSnapshot(content, self._meta(content.index))
         waiting, self._waiting = self._waiting, []

@@ -37,11 +37,10 @@ from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.drivers import installed_drivers
 from taskraft_service.machine.open_database import OpenDatabase
 from taskraft_service.queue.limits import Limits
-from taskraft_service.storage.directory import StateDirectory, StateForeign
+from taskraft_service.storage.directory import STATE_DIRECTORY, StateDirectory, StateForeign
 from taskraft_service.storage.rocks import RocksStore, StateDamaged
 from taskraft_service.storage.snapshot import SnapshotDamaged, SnapshotForeign, build
 
-STATE_DIRECTORY: Final = "state"
 FIRST_MEMBER: Final = MemberId(1)
 CACHE_BYTES: Final = 32 << 20
 _LEFT_ALONE: Final = frozenset({"lost+found", "lock"})

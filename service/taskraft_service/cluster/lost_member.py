@@ -24,12 +24,11 @@ from taskraft_replication.storage.checked_file import (
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.metadata import Metadata
 from taskraft_replication.storage.stored_member import member_in
-from taskraft_service.storage.directory import set_aside
+from taskraft_service.storage.directory import STATE_DIRECTORY, set_aside
 
 log: Final = structlog.get_logger(__name__)
 
 RECORD: Final = "replacement"
-STATE_DIRECTORY: Final = "state"
 
 
 @dataclass(slots=True, frozen=True)
@@ -114,7 +113,7 @@ class LostMemberRecord:
                 log.warning(
                     "data of the lost member set aside",
                     directory=name,
-                    kept=str(kept) if kept else "deleted: the disk has too little space",
+                    kept=str(kept),
                 )
         member_in(self._fs, self._group_id, lost.directory_id)
 

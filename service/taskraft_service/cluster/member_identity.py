@@ -19,11 +19,7 @@ from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.storage.checked_file import read_checked
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.stored_member import StoredMember, stored_member
-from taskraft_service.cluster.lost_member import (
-    STATE_DIRECTORY,
-    LostMember,
-    LostMemberRecord,
-)
+from taskraft_service.cluster.lost_member import LostMember, LostMemberRecord
 from taskraft_service.cluster.member_requests import (
     ASK_PAUSE_SECONDS,
     RETRYABLE,
@@ -31,7 +27,7 @@ from taskraft_service.cluster.member_requests import (
 )
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.config.server_config import ServerConfig
-from taskraft_service.storage.directory import POINTER
+from taskraft_service.storage.directory import POINTER, STATE_DIRECTORY
 
 log: Final = structlog.get_logger(__name__)
 

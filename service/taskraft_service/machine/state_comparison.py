@@ -131,6 +131,8 @@ class StateComparison:
         self._period_ms = period_ms
         self._monotonic_ms = monotonic_ms
         self._fail = fail
+        self.agreed: Callable[[], None] = lambda: None
+        """Called when the state of this node is that of a majority."""
         self._led_term = 0
         self._due_ms = 0
         self._applied_before = applied_index()
@@ -272,7 +274,10 @@ class StateComparison:
         if self._index != self._asked or self._decided is None:
             return
         version, whole = self._decided
-        if self._own.version != version or self._own.whole == whole:
+        if self._own.version != version:
+            return
+        if self._own.whole == whole:
+            self.agreed()
             return
         right = self._right
         is_known = bool(right) and right.whole == whole

@@ -9,12 +9,14 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex
-from taskraft_replication.errors import FormatUnknown
+from taskraft_replication.damage import Damage
+from taskraft_replication.errors import FormatUnknown, SnapshotUnavailable
 from taskraft_service.entries.log_entry import decode_entry
 from taskraft_service.machine.failed_drivers import AppliedEntry, FailedDrivers
 from taskraft_service.machine.open_database import Database, FixedState, OpenDatabase
@@ -50,6 +52,10 @@ NO_INDEX: Final = LogIndex(-1)
 
 UseView: TypeAlias = Callable[[LogIndex, DigestVersion, FixedState], None]
 """Receives the state after an entry, and the version in which its digests are compared."""
+
+
+def _report_nowhere(_damage: Damage) -> None:
+    """Do nothing; the default receiver of damage."""
 
 
 def _use_no_view(_index: LogIndex, _version: DigestVersion, _state: FixedState) -> None:
@@ -107,6 +113,8 @@ class QueueMachine:
         self._flushing = threading.Lock()
         """Held by the worker thread that flushes, freezes or closes a database."""
         self.failed_drivers = FailedDrivers(lambda: self.queue.quarantines)
+        self.report_damage: Callable[[Damage], object] = _report_nowhere
+        """Receives damage that a snapshot has found; called on a worker thread."""
         self._use_view: UseView = _use_no_view
         self._own: dict[bytes, tuple[int, Sequence[LoggedCommand]]] = {}
         self._listeners: list[Callable[[int], None]] = []
@@ -120,6 +128,8 @@ class QueueMachine:
         self._state = state
         self.queue = state.queue
         self._quarantines = self.queue.quarantines
+        self._damage: Damage | None = None
+        """Damage of the database in use."""
         self.failed_drivers.reset()
         self.applied_index = LogIndex(state.queue.applied_index)
         """Index of the last entry applied; always that of the queue."""
@@ -344,13 +354,29 @@ class QueueMachine:
             return LogIndex(self._state.flush())
 
     def open_snapshot(self) -> RocksSnapshot:
-        """Freeze the written batches; on a worker thread, while ``apply`` may run."""
+        """Freeze the written batches; on a worker thread, while ``apply`` may run.
+
+        Raises:
+            SnapshotUnavailable: an earlier snapshot has found damage in the database.
+        """
+        if self._damage is not None:
+            raise SnapshotUnavailable(str(self._damage))
         frozen = self.open_frozen()
         try:
             index, formats = stored_index(frozen.store), stored_formats(frozen.store)
         finally:
             frozen.store.close()
-        return RocksSnapshot(LogIndex(index), frozen.place, formats.snapshot)
+        place = self._state.place
+        return RocksSnapshot(
+            LogIndex(index), frozen.place, formats.snapshot, partial(self._note_damage, place)
+        )
+
+    def _note_damage(self, place: Path, damage: Damage) -> None:
+        """Report damage in a file of a frozen copy, which is a link to a file of the database."""
+        found = replace(damage, file=f"{place.parent.name}/{place.name}/{damage.file}")
+        if place == self._state.place:
+            self._damage = found
+        self.report_damage(found)
 
     def open_frozen(self) -> FrozenStore:
         """Copy the written batches, and open the copy; on a worker thread, as ``open_snapshot``.

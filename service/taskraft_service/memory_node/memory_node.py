@@ -58,8 +58,8 @@ class MemoryNode:
             cast("Node", self._member),  # has all attributes that the components use
             self.machine,
             NodeSecurity(config),
-            self._member.fail,
             clocks,
+            self._member.fail,
         )
         self.handlers: Final[dict[str, MethodHandler]] = {}
         """The handlers by the full names of their methods; a test may wrap them."""

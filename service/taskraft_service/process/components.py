@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
@@ -22,7 +23,7 @@ from taskraft_service.clock.cluster_clock import SYSTEM_CLOCKS, NodeClocks
 from taskraft_service.clock.group_clock import GroupClock
 from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.cluster.effective_settings import EffectiveSettings
-from taskraft_service.cluster.member_identity import MemberIdentity
+from taskraft_service.cluster.member_identity import GROUP_ID, MemberIdentity
 from taskraft_service.cluster.member_versions import MemberVersions
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.bulk_runner import BulkRunner
@@ -48,10 +49,14 @@ from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_comparison import StateComparison
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.machine.tube_sampler import TubeSampler
+from taskraft_service.process.damage_response import DamageResponse
+from taskraft_service.process.damaged_copies import DamagedCopies
+from taskraft_service.process.member_replacement import is_replaced_after
 from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
 from taskraft_service.process.metrics.saved_snapshots import SavedSnapshots
 from taskraft_service.process.scrubbing import build_scrubber
 from taskraft_service.process.state_digests import StateDigests
+from taskraft_service.storage.directory import STATE_DIRECTORY
 from taskraft_service.storage.disk_monitor import DiskMonitor
 from taskraft_service.storage.state_scrub import UnknownTables
 
@@ -65,8 +70,8 @@ class NodeComponents:
         node: the Raft member.
         machine: state machine of the queue.
         security: certificates and access control.
-        defect_met: called with each unexpected exception.
         clocks: the clocks of the node.
+        bug_found: called with each unexpected exception of a call.
     """
 
     def __init__(
@@ -76,8 +81,8 @@ class NodeComponents:
         node: Node,
         machine: QueueMachine,
         security: NodeSecurity,
-        defect_met: Callable[[Exception], None],
         clocks: NodeClocks = SYSTEM_CLOCKS,
+        bug_found: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         self.config = config
         self.clocks = clocks
@@ -98,29 +103,13 @@ class NodeComponents:
         )
         self.clock = GroupClock(member_id, group, clocks.wall_ms, clocks.monotonic_ms)
         self.member_versions = MemberVersions(member_id, clocks.monotonic_ms)
-        self.digests = StateDigests(
-            machine.view_at,
-            self._digests_computed,
-            node.fail,
-            asyncio.get_running_loop().call_soon_threadsafe,
-        )
-        self.comparison = StateComparison(
-            member_id,
-            group,
-            lambda: machine.applied_index,
-            self.digests.begin,
-            config.compare_period_ms,
-            clocks.monotonic_ms,
-            node.fail,
-        )
+        damage = self._make_checks(member_id, group)
         node.beacons = JoinedBeacons(
             self.clock,
             DriverAgreement(member_id, group, machine),
             self.member_versions,
             self.comparison,
         )
-        self.unknown_tables = UnknownTables()
-        self.scrubber = build_scrubber(config, node, machine, self.unknown_tables, clocks.wall_ms)
         self._wall_offset_ms = machine.queue.wall_offset_ms
         self.phases = PhaseMachine()
         self.settings = EffectiveSettings(config, lambda: machine.queue.settings)
@@ -130,9 +119,33 @@ class NodeComponents:
         self.apply_notifier = ApplyNotifier()
         self._make_waits()
         self._make_leadership(member_id)
-        self.endpoint = GrpcEndpoint(self.forwarder, self.load, defect_met)
+        self.endpoint = GrpcEndpoint(self.forwarder, self.load, bug_found, damage.damage_met)
         self.health = Health()
         self._listen()
+
+    def _make_checks(self, member_id: MemberId, group: RaftGroup) -> DamageResponse:
+        """Build the objects that find damage and wrong states, and what reacts to damage."""
+        config, node, machine, clocks = self.config, self.node, self.machine, self.clocks
+        call_soon = asyncio.get_running_loop().call_soon_threadsafe
+        self.digests = StateDigests(machine.view_at, self._digests_computed, node.fail, call_soon)
+        self.comparison = StateComparison(
+            member_id,
+            group,
+            lambda: machine.applied_index,
+            self.digests.begin,
+            config.compare_period_ms,
+            clocks.monotonic_ms,
+            node.fail,
+        )
+        copies = DamagedCopies(config.data_dir, (STATE_DIRECTORY, f"raft-{GROUP_ID}"))
+        self.comparison.agreed = copies.state_agreed
+        damage = DamageResponse(node, partial(is_replaced_after, config))
+        machine.report_damage = lambda found: call_soon(damage.damage_found, found)
+        self.unknown_tables = UnknownTables()
+        self.scrubber = build_scrubber(
+            config, node, machine, self.unknown_tables, clocks.wall_ms, damage
+        )
+        return damage
 
     def _make_waits(self) -> None:
         """Build the proposer and the objects that wait for applied commands."""

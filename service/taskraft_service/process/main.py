@@ -11,18 +11,20 @@ import sys
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, TextIO
+from typing import Final, TextIO, TypeGuard
 
 import structlog
 
 from taskraft_replication.errors import (
     DirectoryRefused,
     LogDamaged,
+    LogUnreadable,
     ReplicationError,
     StorageFailed,
 )
 from taskraft_replication.node.node import Node
 from taskraft_service.access.principals import AccessFileInvalid
+from taskraft_service.api.rpc.grpc_calls import release_frames
 from taskraft_service.api.rpc.rpc_server import PortTaken
 from taskraft_service.cluster.member_identity import DataMissing, JoinRefused
 from taskraft_service.config.addresses import ConfigInvalid
@@ -194,7 +196,7 @@ async def _serve_once(
             await _end_lost(server, reason)
             return None
         if _is_rebuilt_after(cause) and not told.done() and journal.may_restart():
-            await _end_damaged(server, str(cause))
+            await _end_damaged(server, cause)
             return None
         return await _end_broken(server, reason, stderr)
     try:
@@ -205,18 +207,20 @@ async def _serve_once(
     return EXIT_OK
 
 
-def _is_rebuilt_after(cause: BaseException | None) -> bool:
+def _is_rebuilt_after(cause: BaseException | None) -> TypeGuard[StateDiffers | StateDamaged]:
     """Return whether a node that failed for this cause rebuilds its state and starts again."""
     return isinstance(cause, StateDiffers) or (isinstance(cause, StateDamaged) and cause.is_lost)
 
 
-async def _end_damaged(server: NodeServer, damage: str) -> None:
+async def _end_damaged(server: NodeServer, cause: BaseException) -> None:
     """Stop a node whose state is damaged, and set the state aside; the log and the vote are intact.
 
     Raises:
         DiskSilent: the disk does not answer.
     """
+    damage = str(cause)
     log.error("the node found a damaged state and starts again to repair it", reason=damage)
+    release_frames(cause)  # they have iterators, which keep the database open
     try:
         await server.stop()
     except StorageFailed as error:
@@ -239,7 +243,7 @@ async def _end_lost(server: NodeServer, reason: ReplicationError) -> None:
     except StorageFailed as error:
         raise DiskSilent(EXIT_BROKEN) from error
     await asyncio.to_thread(server.machine.abandon)
-    if not isinstance(reason, LogDamaged):
+    if isinstance(reason, LogUnreadable) or not isinstance(reason, LogDamaged):
         is_founding = server.node.is_founding
         await asyncio.to_thread(
             begin_replacement, server.config, str(reason), is_founding=is_founding

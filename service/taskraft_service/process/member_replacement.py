@@ -12,7 +12,7 @@ from taskraft_replication.core.types import ConfState, MemberId
 from taskraft_replication.errors import DirectoryUnknown, LogDamaged, MemberRemoved
 from taskraft_replication.membership.roster import find
 from taskraft_replication.storage.data_directory import DataDirectory
-from taskraft_service.cluster.lost_member import STATE_DIRECTORY, LostMemberRecord
+from taskraft_service.cluster.lost_member import LostMemberRecord
 from taskraft_service.cluster.member_identity import (
     GROUP_ID,
     DataMissing,
@@ -21,7 +21,7 @@ from taskraft_service.cluster.member_identity import (
 )
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.process.repair_journal import RepairJournal, RepairKind
-from taskraft_service.storage.directory import POINTER
+from taskraft_service.storage.directory import POINTER, STATE_DIRECTORY
 
 log: Final = structlog.get_logger(__name__)
 

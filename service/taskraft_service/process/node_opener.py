@@ -21,12 +21,13 @@ from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_replication.storage.failpoints import Failpoints
+from taskraft_service.api.rpc.grpc_calls import release_frames
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.repair_journal import RepairJournal, RepairKind
-from taskraft_service.process.startup import STATE_DIRECTORY, open_machine, raft_config
-from taskraft_service.storage.directory import StateMissing, set_aside
+from taskraft_service.process.startup import open_machine, raft_config
+from taskraft_service.storage.directory import STATE_DIRECTORY, StateMissing, set_aside
 from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
@@ -38,7 +39,7 @@ def replace_state(config: ServerConfig, reason: str) -> None:
     log.error(
         "the state is damaged and is rebuilt",
         reason=" ".join(reason.split()),
-        kept=str(aside) if aside else "deleted: the disk has too little space",
+        kept=str(aside),
     )
 
 
@@ -65,6 +66,7 @@ class NodeOpener:
         except (StateDamaged, StateMissing) as error:
             if isinstance(error, StateDamaged) and not error.is_lost:
                 raise
+            release_frames(error)  # they have iterators, which keep the database open
             replace_state(self.config, str(error))
         return opening()
 
@@ -94,7 +96,9 @@ class NodeOpener:
         show("repairing: fetches the state of another member")
         began = asyncio.get_running_loop().time()
         with self.journal.running(RepairKind.STATE):
-            await repair_state(settings, machine, self.security)
+            await repair_state(
+                settings, machine, self.security, lambda told: show(f"repairing: {told}")
+            )
         seconds = round(asyncio.get_running_loop().time() - began, 3)
         log.warning("the state is repaired", index=machine.applied_index, seconds=seconds)
         return await opening()

@@ -7,6 +7,7 @@ failures while they are opened, and the order of the shutdown.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -48,7 +49,6 @@ from taskraft_service.process.readiness import (
 )
 from taskraft_service.process.repair_journal import RepairJournal
 from taskraft_service.process.services import client_server
-from taskraft_service.storage.rocks import StateDamaged
 
 if TYPE_CHECKING:
     from taskraft_service.process.spans.node_spans import NodeSpans
@@ -111,9 +111,7 @@ class NodeServer:
         self.node = node
         self.machine = machine
         self.security = security
-        self.components = NodeComponents(
-            config, identity, node, machine, security, self._defect_met
-        )
+        self.components = NodeComponents(config, identity, node, machine, security)
         self._transport = transport
         self._directory = directory
         self._background = Background()
@@ -255,7 +253,7 @@ class NodeServer:
         components.lifecycle.redirect_waiting_calls(components.leadership)
         components.apply_notifier.end()
         components.scrubber.stop()
-        components.digests.stop()
+        await asyncio.to_thread(components.digests.stop, BROKEN_SECONDS)
         self._background.cancel()
         await self._background.ended()
         await self._end()
@@ -301,8 +299,12 @@ class NodeServer:
             ) from None
 
     async def set_state_aside(self, reason: str) -> None:
-        """Close the damaged state of a stopped node and move it away; the next ``open`` repairs."""
+        """Close the damaged state of a stopped node and move it away; the next ``open`` repairs.
+
+        Iterators keep a database open after its closing, and then the next one could not be opened.
+        """
         await asyncio.to_thread(self.machine.abandon)
+        gc.collect()
         await asyncio.to_thread(replace_state, self.config, reason)
 
     async def _hand_over(self) -> None:
@@ -323,8 +325,3 @@ class NodeServer:
     def _peers_renewed(self) -> None:
         self._transport.renew()
         self.components.forwarder.route.renew()
-
-    def _defect_met(self, error: Exception) -> None:
-        """Stop the node if a call found a damaged state, because further answers could be wrong."""
-        if isinstance(error, StateDamaged):
-            self.node.fail(error)

@@ -1,4 +1,4 @@
-"""Connect the scrubber to the parts of a node, and react to damage."""
+"""Connect the scrubber to the parts of a node."""
 
 from __future__ import annotations
 
@@ -7,45 +7,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-import structlog
-
-from taskraft_replication.damage import Damage, DamagedPart, is_damage
+from taskraft_replication.damage import Damage, DamagedPart, DamageListener, is_damage
 from taskraft_replication.errors import FormatUnknown, LogDamaged
 from taskraft_replication.node.node import Node
 from taskraft_replication.storage.checked_file import parse_checked
 from taskraft_replication.storage.direct_reader import DirectReader
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.machine.state_machine import QueueMachine
-from taskraft_service.storage.directory import POINTER
-from taskraft_service.storage.rocks import StateDamaged
+from taskraft_service.storage.directory import POINTER, STATE_DIRECTORY
 from taskraft_service.storage.scrubber import Scrubber
 from taskraft_service.storage.state_scrub import UnknownTables, scrub_state
 
-log: Final = structlog.get_logger(__name__)
-
-_STATE: Final = "state"
 _POINTER_BYTES_MAX: Final = 4096
-
-
-class DamageResponse:
-    """Starts the repair of a damaged state; satisfies ``DamageListener``.
-
-    Other damage is written to the process log. Metrics and /readyz read the damage from the
-    progress of the scrubber.
-
-    Args:
-        node: the Raft member; a failure with ``StateDamaged`` makes the process rebuild the state.
-    """
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def damage_found(self, damage: Damage) -> None:
-        """Rebuild a damaged state if another member may have to help; log all other damage."""
-        if damage.part is DamagedPart.STATE and len(self._node.membership.voters) > 1:
-            self._node.fail(StateDamaged(str(damage), is_lost=True))
-        else:
-            log.critical("damage found; replace this member", damage=str(damage))
 
 
 class DataFiles:
@@ -73,13 +46,14 @@ def build_scrubber(
     machine: QueueMachine,
     unknown: UnknownTables,
     wall_ms: Callable[[], int],
+    listener: DamageListener,
 ) -> Scrubber:
     """Return the scrubber of a node; it is not started."""
     files = DataFiles(config.data_dir)
 
     def pointer() -> Iterator[int | Damage]:
         """Check the file that names the current database."""
-        name = f"{_STATE}/{POINTER}"
+        name = f"{STATE_DIRECTORY}/{POINTER}"
         try:
             raw = files.read(name, 0, _POINTER_BYTES_MAX)
             parse_checked(name, raw)
@@ -98,6 +72,6 @@ def build_scrubber(
         ),
         config.scrub_period_ms,
         wall_ms,
-        DamageResponse(node),
+        listener,
         asyncio.get_running_loop().call_soon_threadsafe,
     )

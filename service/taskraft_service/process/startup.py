@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.node.config import NodeConfig
@@ -18,11 +17,9 @@ from taskraft_service.drivers import installed_drivers
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.process.descriptors import current_shares
 from taskraft_service.queue.limits import Limits
-from taskraft_service.storage.directory import StateDirectory
+from taskraft_service.storage.directory import STATE_DIRECTORY, StateDirectory
 from taskraft_service.storage.rocks import FailingStore, RocksStore
 from taskraft_service.versions import HIGHEST, LOWEST
-
-STATE_DIRECTORY: Final = "state"
 
 
 def open_machine(

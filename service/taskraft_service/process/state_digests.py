@@ -36,6 +36,7 @@ class StateDigests:
         self._fail = fail
         self._call_soon = call_soon
         self._stopped = threading.Event()
+        self._running: threading.Thread | None = None
 
     def begin(self, index: LogIndex) -> None:
         """Compute the digests after an entry; an earlier computation is cancelled."""
@@ -44,13 +45,18 @@ class StateDigests:
 
         def run(reached: LogIndex, version: DigestVersion, state: FixedState) -> None:
             work = (reached, version, state, stopped)
-            threading.Thread(target=self._run, args=work, name="digest", daemon=True).start()
+            self._running = threading.Thread(
+                target=self._run, args=work, name="digest", daemon=True
+            )
+            self._running.start()
 
         self._view_at(index, run)
 
-    def stop(self) -> None:
-        """End the computation after its step."""
+    def stop(self, seconds: float) -> None:
+        """End the computation, which holds the database open; blocks for at most ``seconds``."""
         self._stopped.set()
+        if self._running is not None:
+            self._running.join(seconds)
 
     def _run(
         self, index: LogIndex, version: DigestVersion, state: FixedState, stopped: threading.Event

@@ -7,7 +7,9 @@ either the old or the new database current.
 
 from __future__ import annotations
 
+import re
 import shutil
+from itertools import chain, count
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,8 +19,12 @@ from taskraft_replication.storage.failing_filesystem import with_failpoints
 from taskraft_replication.storage.failpoints import NO_FAILPOINTS, Failpoints
 from taskraft_replication.storage.filesystem import DiskFileSystem, sync_directory
 
+STATE_DIRECTORY: Final = "state"
+"""Subdirectory of the data directory."""
 POINTER: Final = "current"
 ASIDE_SUFFIX: Final = ".damaged"
+RELEASED: Final = "released"
+"""File in a damaged copy that the node does not need any more."""
 OUTGOING: Final = "outgoing"
 """Subdirectory of frozen states that are being sent."""
 
@@ -31,21 +37,34 @@ class StateMissing(Exception):
     """The current database, or the file that names it, is missing or unreadable."""
 
 
-def set_aside(path: Path) -> Path | None:
-    """Move a damaged directory beside its place, for diagnosis; return its new place.
+def set_aside(path: Path) -> Path:
+    """Move a damaged directory beside its place; return its new place.
 
-    Only the last damaged directory is kept. It is deleted instead, and None is returned, if the
-    disk has too little space for it and for its successor.
+    The copy may be the best one that is left, so it stays until ``release_copies``. Released copies
+    are deleted now.
     """
-    aside = path.with_name(path.name + ASIDE_SUFFIX)
-    shutil.rmtree(aside, ignore_errors=True)
-    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    kept = shutil.disk_usage(path.parent).free > 2 * size
+    for copy in _copies(path):
+        if (copy / RELEASED).exists():
+            shutil.rmtree(copy)
+    first = path.with_name(path.name + ASIDE_SUFFIX)
+    others = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    aside = next(place for place in chain((first,), others) if not place.exists())
     path.rename(aside)
     sync_directory(path.parent)
-    if not kept:
-        shutil.rmtree(aside)
-    return aside if kept else None
+    return aside
+
+
+def release_copies(path: Path) -> list[Path]:
+    """Allow that the copies of a directory that were set aside are deleted; return them."""
+    copies = [copy for copy in _copies(path) if not (copy / RELEASED).exists()]
+    for copy in copies:
+        (copy / RELEASED).touch()
+    return copies
+
+
+def _copies(path: Path) -> list[Path]:
+    names = re.compile(re.escape(path.name + ASIDE_SUFFIX) + r"(-\d+)?")
+    return [place for place in path.parent.iterdir() if names.fullmatch(place.name)]
 
 
 class DatabaseDirectory(Protocol):

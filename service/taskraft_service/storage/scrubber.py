@@ -159,10 +159,12 @@ class Pause:
 
     Args:
         wait: waits for a number of seconds.
+        cpu_share: maximum share of one core.
     """
 
-    def __init__(self, wait: Callable[[float], object]) -> None:
+    def __init__(self, wait: Callable[[float], object], cpu_share: float = CPU_SHARE_MAX) -> None:
         self._wait = wait
+        self._cpu_share = cpu_share
         self._cpu = time.thread_time()
         self._owed = 0.0
         """Seconds of pause that the steps since the last pause require."""
@@ -171,7 +173,7 @@ class Pause:
         """Pause after a step that has read some bytes."""
         cpu = time.thread_time()
         used, self._cpu = cpu - self._cpu, cpu
-        self._owed += max(used / CPU_SHARE_MAX, step_bytes / BYTES_PER_SECOND)
+        self._owed += max(used / self._cpu_share, step_bytes / BYTES_PER_SECOND)
         if self._owed >= PAUSE_SECONDS_MIN:
             self._wait(self._owed)
             self._owed = 0.0

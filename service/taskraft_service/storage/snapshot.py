@@ -13,21 +13,28 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from taskraft_replication.core.types import LogIndex
-from taskraft_replication.errors import FormatUnknown, SnapshotBroken
+from taskraft_replication.damage import Damage, DamagedPart
+from taskraft_replication.errors import FormatUnknown, SnapshotBroken, SnapshotUnavailable
 from taskraft_replication.storage.filesystem import sync_directory
 from taskraft_service import wire
+from taskraft_service.storage.frozen_check import find_damage
+from taskraft_service.storage.scrubber import Pause
+from taskraft_service.storage.state_scrub import scrub_table
 from taskraft_service.versions import SnapshotVersion, known_formats
 
 MAGIC: Final = b"taskraft state "
 """Start of every snapshot; the number of the format and a line feed follow."""
 FORMAT_DIGITS_MAX: Final = 5
 NAME_BYTES_MAX: Final = 64
+CHECK_CPU_SHARE: Final = 0.25
+"""Maximum share of one core for the check of the tables that are sent."""
 FILES_MAX: Final = 100_000
 """Maximum number of files; a database of several terabytes has far fewer."""
 
@@ -59,15 +66,29 @@ class SnapshotUnsupported(Exception):
 class RocksSnapshot:
     """Frozen state at ``index``; satisfies ``taskraft_replication.machine.SnapshotReader``.
 
+    Each table is checked before its first byte is read, so that no damage is sent.
+
     Args:
         index: index of the last entry whose effects it contains.
         place: directory of the frozen database, owned by this object.
         version: the format to write.
+        report: receives damage, with the name of a file in ``place``.
     """
 
-    def __init__(self, index: LogIndex, place: Path, version: SnapshotVersion) -> None:
+    def __init__(
+        self,
+        index: LogIndex,
+        place: Path,
+        version: SnapshotVersion,
+        report: Callable[[Damage], object] = lambda _: None,
+    ) -> None:
         self.index = index
         self._place = place
+        self._report = report
+        self._checking = threading.Lock()
+        self._closed = threading.Event()
+        self._checked: set[int] = set()
+        """Positions of the files that were checked."""
         names = sorted(path.name for path in place.iterdir() if _NAME.fullmatch(path.name))
         sizes = [(place / name).stat().st_size for name in names]
         head = bytearray(MAGIC + b"%d\n" % version + wire.varint(len(names)))
@@ -90,6 +111,7 @@ class RocksSnapshot:
 
         Raises:
             SnapshotBroken: the state has more files than ``build`` accepts, or a file is truncated.
+            SnapshotUnavailable: a table is damaged.
         """
         if len(self._names) > FILES_MAX:
             raise SnapshotBroken(
@@ -109,6 +131,8 @@ class RocksSnapshot:
 
     def _read_file(self, at: int, offset: int, size: int) -> bytes:
         path = self._place / self._names[at]
+        if at not in self._checked:
+            self._check(at, path)
         size = min(size, self._starts[at + 1] - self._starts[at] - offset)
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -119,8 +143,25 @@ class RocksSnapshot:
             raise SnapshotBroken(f"{path} is shorter than when the snapshot was opened")
         return part
 
+    def _check(self, at: int, path: Path) -> None:
+        """Read all blocks of a table; RocksDB checks other files when the state is opened."""
+        with self._checking:
+            if at in self._checked:
+                return
+            if path.suffix == ".sst":
+                pause = Pause(self._closed.wait, CHECK_CPU_SHARE)
+                for step in scrub_table(path, self._starts[at + 1] - self._starts[at]):
+                    if isinstance(step, int):
+                        pause.after(step)
+                    elif step is not None:  # None: an old table, which the receiver checks
+                        damage = Damage(DamagedPart.STATE, path.name, *step)
+                        self._report(damage)
+                        raise SnapshotUnavailable(str(damage))
+            self._checked.add(at)
+
     def close(self) -> None:
         """Delete the frozen files."""
+        self._closed.set()
         shutil.rmtree(self._place)
 
 
@@ -191,11 +232,12 @@ def _check_format(stream: _Stream) -> None:
 
 
 def build(place: Path, chunks: Iterable[bytes]) -> None:
-    """Create a database directory from a snapshot, durably.
+    """Create a database directory from a snapshot, durably, and read all of its blocks.
 
     Raises:
         SnapshotForeign: this release does not read the format; there is no directory.
-        SnapshotDamaged: the snapshot is corrupt; the directory is then incomplete.
+        SnapshotDamaged: the snapshot is corrupt, or a block fails its checksum; the directory may
+            then be incomplete.
     """
     stream = _Stream(chunks)
     _check_format(stream)
@@ -217,3 +259,6 @@ def build(place: Path, chunks: Iterable[bytes]) -> None:
             os.fsync(file.fileno())
     stream.end()
     sync_directory(place)
+    damage = find_damage(place)
+    if damage is not None:
+        raise SnapshotDamaged(f"the snapshot contains a damaged file: {damage}")

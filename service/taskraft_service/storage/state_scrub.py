@@ -42,7 +42,7 @@ def scrub_state(
     if found and _manifest_finding(place) and _is_current(tables, place):
         yield Damage(DamagedPart.STATE, f"{shown}/MANIFEST", 0, "a valid manifest", found)
     for name, size in sorted(live.items()):
-        for step in _scrub_table(place / name, size):
+        for step in scrub_table(place / name, size):
             if isinstance(step, int):
                 yield step
             elif step is None:
@@ -78,7 +78,7 @@ def _manifest_finding(place: Path) -> str:
     return ""
 
 
-def _scrub_table(path: Path, size: int) -> Iterator[int | tuple[int, str, str] | None]:
+def scrub_table(path: Path, size: int) -> Iterator[int | tuple[int, str, str] | None]:
     """Check one table; yield the number of bytes read after each step.
 
     Damage is yielded as offset, expected and actual content, an unknown format as None.

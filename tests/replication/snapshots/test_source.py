@@ -16,6 +16,7 @@ from taskraft_replication.core.types import (
     SnapshotMeta,
     Term,
 )
+from taskraft_replication.errors import SnapshotUnavailable
 from taskraft_replication.snapshots.source import SnapshotSource
 
 
@@ -57,8 +58,11 @@ class Machine:
     def __init__(self):
         self.snapshot_index = LogIndex(100)
         self.opened = []
+        self.is_damaged = False
 
     def open_snapshot(self):
+        if self.is_damaged:
+            raise SnapshotUnavailable("a damaged block")
         # The opened snapshot is newer than the announced one.
         content = Content(self.snapshot_index + 5)
         self.opened.append(content)
@@ -85,7 +89,8 @@ class Effects:
 class Bench:
     def __init__(self):
         self.machine, self.storage, self.effects = Machine(), Storage(), Effects()
-        self.source = SnapshotSource(self.machine, self.storage, self.effects)
+        self.refused = []
+        self.source = SnapshotSource(self.machine, self.storage, self.effects, self.refused.append)
 
     def announce(self, member):
         """Announce a snapshot and send it, as the core does."""
@@ -205,3 +210,34 @@ def test_a_state_that_was_replaced_while_it_was_opened_is_not_sent(first, opened
     assert [each.index for each in bench.machine.opened] == opened
     assert [sent[1] for sent in bench.effects.sent] == opened[-1:]
     assert content.is_closed == (len(opened) == 2)
+
+
+def test_a_damaged_state_is_sent_to_nobody():
+    bench = Bench()
+    bench.machine.is_damaged = True
+    bench.announce(2)
+    bench.announce(3)
+    bench.effects.settle()
+    assert (bench.refused, bench.effects.sent) == ([2, 3], [])
+    assert bench.source.needed_from() is None
+    assert bench.storage.memberships.floor is None
+    bench.machine.is_damaged = False
+    bench.announce(2)
+    bench.effects.settle()
+    assert [sent[0] for sent in bench.effects.sent] == [2]
+
+
+def test_a_member_that_has_lost_its_state_is_told_why_it_gets_none():
+    bench, told = Bench(), []
+    bench.machine.is_damaged = True
+    bench.source.open_apart(told.append)
+    bench.effects.settle()
+    bench.machine.is_damaged = False
+    bench.storage.view.first = LogIndex(900)
+    bench.source.open_apart(told.append)
+    bench.effects.settle()
+    assert [str(each) for each in told] == [
+        "a damaged block",
+        "the state changed while it was opened; retry",
+    ]
+    assert [content.is_closed for content in bench.machine.opened] == [True]

@@ -48,6 +48,11 @@ class Member:
             lambda: self.now_ms,
             self.failures.append,
         )
+        self.agreements = 0
+        self.comparison.agreed = self.agree
+
+    def agree(self):
+        self.agreements += 1
 
 
 def cluster(count, voters=None):
@@ -86,6 +91,7 @@ def test_equal_states_stop_no_member():
     assert compare(members, [RIGHT] * 3) == [False] * 3
     assert members[0].comparison.compared == 1
     assert members[0].comparison.differences == 0
+    assert all(member.agreements for member in members)
 
 
 def test_a_follower_that_differs_stops_and_names_index_member_and_tubes():
@@ -97,6 +103,7 @@ def test_a_follower_that_differs_stops_and_names_index_member_and_tubes():
     assert "member 3 after entry 10" in str(error)
     assert f"tubes whose number modulo {PARTS - 1} is 1" in str(error)
     assert members[0].comparison.differences
+    assert [bool(member.agreements) for member in members] == [True, True, False]
 
 
 def test_a_leader_in_the_minority_stops():
@@ -120,6 +127,7 @@ def test_without_a_majority_no_member_stops(digests, voters):
     assert compare(members, digests) == [False] * len(digests)
     assert members[0].comparison.differences
     assert members[0].comparison.compared == 0
+    assert not any(member.agreements for member in members)
 
 
 def test_a_member_that_has_not_answered_is_checked_later():

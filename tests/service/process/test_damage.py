@@ -157,39 +157,6 @@ def test_a_single_node_with_a_damaged_state_is_refused_with_advice(node, tmp_pat
     assert "Traceback" not in done.stderr
 
 
-def test_a_flipped_bit_in_a_table_stops_the_node_when_it_is_read(node, tmp_path):
-    """RocksDB verifies each block at its reading; a read that finds damage stops the node."""
-    data = tmp_path / "data"
-    shutil.copytree(node.folder / "data", data)
-    for table in data.glob("state/*/*.sst"):
-        content = bytearray(table.read_bytes())
-        for at in range(0, len(content) * 3 // 4, 512):
-            content[at] ^= 0x10
-        table.write_bytes(content)
-    environment = {**os.environ, **node.environment, "TASKRAFT_DATA_DIR": str(data)}
-    with (
-        subprocess.Popen(
-            [sys.executable, "-m", "taskraft_service.process"],
-            env=environment,
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-        ) as process,
-        grpc.insecure_channel(node.address) as channel,
-    ):
-        request = pb.ListTasksRequest(tube="t", page_size=100)
-        call = task_service_pb2_grpc.TaskServiceStub(channel).ListTasks.future(
-            request, wait_for_ready=True
-        )
-        _, said = process.communicate(timeout=30)
-        call.cancel()
-        with pytest.raises((grpc.RpcError, grpc.FutureCancelledError)):
-            call.result()
-    assert process.returncode in {EXIT_BROKEN, EXIT_REFUSED}, said
-    assert "Corruption" in said
-    assert any(line.startswith("taskraft: ") for line in said.splitlines())
-
-
 @pytest.mark.parametrize(
     ("rules", "said"),
     [

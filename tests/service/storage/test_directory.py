@@ -5,7 +5,13 @@ import shutil
 import pytest
 
 from taskraft_service.storage import directory as state_directory
-from taskraft_service.storage.directory import StateDirectory, StateForeign, StateMissing
+from taskraft_service.storage.directory import (
+    StateDirectory,
+    StateForeign,
+    StateMissing,
+    release_copies,
+    set_aside,
+)
 
 
 def make(place):
@@ -123,3 +129,24 @@ def test_each_frozen_state_has_its_own_folder(tmp_path):
     assert [place.name for place in places] == ["00000001", "00000002", "00000003"]
     assert {place.parent for place in places} == {tmp_path / "outgoing"}
     assert (tmp_path / "outgoing").is_dir()
+
+
+def test_a_damaged_copy_stays_until_it_is_released(tmp_path):
+    state = tmp_path / "state"
+
+    def damage(name):
+        make(state)
+        (state / name).touch()
+        return set_aside(state)
+
+    first, second = damage("a"), damage("b")
+    assert (first.name, second.name) == ("state.damaged", "state.damaged-2")
+    assert not state.exists()
+    (tmp_path / "state.damaged.tar").touch()  # of an operator
+    assert sorted(release_copies(state)) == [first, second]
+    assert release_copies(state) == []
+    third = damage("c")
+    assert third == first
+    assert (third / "c").exists()
+    assert not second.exists()
+    assert (tmp_path / "state.damaged.tar").exists()

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskraft_replication.errors import SnapshotBroken
+from taskraft_replication.damage import DamagedPart
+from taskraft_replication.errors import SnapshotBroken, SnapshotUnavailable
 from taskraft_service import wire
 from taskraft_service.storage import snapshot as snapshot_module
 from taskraft_service.storage.rocks import RocksStore
@@ -65,6 +66,45 @@ def test_a_snapshot_builds_an_equal_store(tmp_path_factory, pairs, size):
     store.close()
 
 
+@pytest.fixture
+def frozen(tmp_path):
+    """The frozen copy of a database with one table, whose data is damaged by ``flip``."""
+    store = RocksStore(tmp_path / "a", MIB, MIB)
+    store.write([(b"%05d" % number, b"x%d" % number) for number in range(10_000)])
+    store.freeze(tmp_path / "frozen")
+    yield tmp_path / "frozen"
+    store.close()
+
+
+def flip(place):
+    (table,) = place.glob("*.sst")
+    content = bytearray(table.read_bytes())
+    content[100] ^= 8
+    table.write_bytes(content)  # a new file: the table of the open database stays whole
+
+
+def test_a_damaged_table_is_reported_and_not_sent(frozen):
+    found = []
+    flip(frozen)
+    snapshot = RocksSnapshot(1, frozen, V2, found.append)
+    with pytest.raises(SnapshotUnavailable, match="sst is damaged at byte 0"):
+        content_of(snapshot)
+    (damage,) = found
+    assert (damage.part, damage.offset) == (DamagedPart.STATE, 0)
+
+
+def test_a_received_table_with_a_damaged_block_is_refused(frozen, tmp_path):
+    whole = content_of(RocksSnapshot(1, frozen, V2))
+    (table,) = frozen.glob("*.sst")
+    before = table.read_bytes()
+    flip(frozen)
+    damaged = whole.replace(before, table.read_bytes())
+    assert damaged != whole
+    build(tmp_path / "right", [whole])
+    with pytest.raises(SnapshotDamaged, match="sst is damaged at byte 0"):
+        build(tmp_path / "wrong", [damaged])
+
+
 def test_a_snapshot_is_read_from_any_offset(tmp_path):
     store = RocksStore(tmp_path / "a", MIB, MIB)
     store.write([(b"%05d" % number, b"x%d" % number) for number in range(10_000)])
@@ -77,7 +117,7 @@ def test_a_snapshot_is_read_from_any_offset(tmp_path):
     store.close()
 
 
-FILES = (("000007.sst", b"s" * 70), ("CURRENT", b"MANIFEST-000001\n"))
+FILES = (("OPTIONS-000007", b"s" * 70), ("rocksdict-config.json", b"{}"))
 
 
 @given(st.integers(0, len(archive(*FILES)) + 2))
@@ -87,7 +127,7 @@ def test_a_snapshot_of_a_wrong_length_is_refused(tmp_path_factory, size):
     content = (whole + b"xx")[:size]
     if size == len(whole):
         build(place, [content])
-        assert (place / "CURRENT").read_bytes() == FILES[1][1]
+        assert (place / "rocksdict-config.json").read_bytes() == FILES[1][1]
     else:
         with pytest.raises(SnapshotDamaged):
             build(place, [content])

@@ -310,6 +310,14 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "`silence_max`.",
         ),
         ErrorReason(
+            errors.StateDamaged,
+            "A part of the node's stored state is damaged.",
+            "Retry: the node repairs its state from another member.",
+            is_retried=True,
+            final_advice="The node could not repair its state, because it is the only member or no "
+            "member has a whole state. See docs/disaster.md.",
+        ),
+        ErrorReason(
             errors.CursorTrimmed,
             "Retention has removed the events at this position. Metadata `low` is the oldest "
             "position that is left.",

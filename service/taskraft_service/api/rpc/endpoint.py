@@ -61,6 +61,7 @@ from taskraft_service.api.rpc.status import (
 )
 from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.limits import MESSAGE_BYTES_MAX
+from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
 
@@ -80,6 +81,7 @@ class GrpcEndpoint:
         forwarder: forwards calls to the leader.
         load: counts and bounds the calls in progress.
         bug_found: called with each unexpected exception, which is a bug of the server.
+        damage_met: called when a call has read damaged state.
     """
 
     def __init__(
@@ -87,8 +89,10 @@ class GrpcEndpoint:
         forwarder: Forwarder,
         load: CallLoad,
         bug_found: Callable[[Exception], None] = lambda _: None,
+        damage_met: Callable[[StateDamaged], None] = lambda _: None,
     ) -> None:
         self._bug_found = bug_found
+        self._damage_met = damage_met
         self.load = load
         self._leadership = forwarder.leadership
         self._forwarder = forwarder
@@ -292,6 +296,8 @@ class GrpcEndpoint:
             refused = CallRefused(
                 error_pb2.Error.INTERNAL_ERROR, "the server has a bug; see its log"
             )
+        elif isinstance(error, StateDamaged):
+            self._damage_met(error)
         if isinstance(error, Unauthenticated):
             log_unauthenticated(context.peer(), path.rpartition("/")[2], str(error))
         self.counts.count(path, reason_name(refused.reason))

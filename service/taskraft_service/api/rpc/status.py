@@ -14,7 +14,12 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from taskraft.v1 import error_pb2
-from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
+from taskraft_replication.errors import (
+    NotRaftLeader,
+    ReadUnconfirmed,
+    SnapshotUnavailable,
+    Stopped,
+)
 from taskraft_service.access.caller import PermissionDenied, Unauthenticated
 from taskraft_service.leader.command_submitter import (
     CommandTooLarge,
@@ -25,6 +30,7 @@ from taskraft_service.leader.command_submitter import (
 )
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
+from taskraft_service.storage.rocks import StateDamaged
 from taskraft_service.wire import WireMalformed
 
 DOMAIN: Final = "taskraft.v1"
@@ -78,6 +84,7 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.NODE_BEHIND: _Code.UNAVAILABLE,
     _Reason.MEMBERS_CHANGING: _Code.UNAVAILABLE,
     _Reason.CLIENT_SILENT: _Code.UNAVAILABLE,
+    _Reason.STATE_DAMAGED: _Code.UNAVAILABLE,
     _Reason.CURSOR_TRIMMED: _Code.OUT_OF_RANGE,
     _Reason.FEED_MISMATCH: _Code.FAILED_PRECONDITION,
     _Reason.NOT_IMPLEMENTED: _Code.UNIMPLEMENTED,
@@ -100,6 +107,7 @@ RETRYABLE_REASONS: Final = frozenset(
         _Reason.NODE_BEHIND,
         _Reason.MEMBERS_CHANGING,
         _Reason.CLIENT_SILENT,
+        _Reason.STATE_DAMAGED,
     }
 )
 """Reasons whose errors carry RetryInfo."""
@@ -157,6 +165,8 @@ _REASONS: Final[Mapping[type[Exception], tuple[int, str]]] = {
     NotProposed: (_Reason.NOT_LEADER, "this node is not the leader"),
     NotRaftLeader: (_Reason.NOT_LEADER, "this node is not the leader"),
     Stopped: (_Reason.DRAINING, "this node is stopping"),
+    SnapshotUnavailable: (_Reason.STATE_DAMAGED, ""),
+    StateDamaged: (_Reason.STATE_DAMAGED, "a part of the stored state of this node is damaged"),
     WireMalformed: (_Reason.INVALID_FIELD, "the request is not a valid message"),
 }
 """Reason and message of internal errors without details; the error's own text if it is empty."""

@@ -5,7 +5,7 @@
     TaskraftError
     ├── RetryableError       a later retry can succeed; the client has already retried or waited
     │   ├── NoLeader, NotLeader, Draining, NodeBehind, MembersChanging, Unavailable,
-    │   │   ClientSilent
+    │   │   ClientSilent, StateDamaged
     │   ├── CommitUnknown    the outcome is unknown
     │   └── Overloaded, RateLimited, TubeFull, TubePaused
     ├── NotFoundError        TubeNotFound, TaskNotFound, SessionNotFound, ...
@@ -87,6 +87,7 @@ from taskraft.errors._retryable import (
     Overloaded,
     RateLimited,
     RetryableError,
+    StateDamaged,
     TubeFull,
     TubePaused,
     Unavailable,
@@ -144,6 +145,7 @@ __all__ = [
     "ScheduleNotFound",
     "SessionNotFound",
     "SnapshotNotFound",
+    "StateDamaged",
     "TaskNotFound",
     "TaskraftError",
     "TubeBusy",

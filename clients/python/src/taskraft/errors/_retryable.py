@@ -65,6 +65,12 @@ class ClientSilent(RetryableError):
     reason = "CLIENT_SILENT"
 
 
+class StateDamaged(RetryableError):
+    """A part of the node's stored state is damaged, and the node repairs it if it can."""
+
+    reason = "STATE_DAMAGED"
+
+
 class CommitUnknown(RetryableError):
     """The outcome is unknown: the call may or may not have taken effect."""
 

@@ -149,6 +149,10 @@ class Error(_message.Message):
         """An earlier membership change is not finished. UNAVAILABLE with RetryInfo."""
         CLIENT_SILENT: Error._Reason.ValueType  # 57
         """The client sent no message on its stream for silence_ms_max. Subscribe again. UNAVAILABLE."""
+        STATE_DAMAGED: Error._Reason.ValueType  # 58
+        """A part of this node's stored state is damaged. The node repairs the state from another member,
+        if there is one. UNAVAILABLE with RetryInfo.
+        """
         CURSOR_TRIMMED: Error._Reason.ValueType  # 60
         """Retention has removed the position from the feed; metadata low is the oldest position that is
         left. OUT_OF_RANGE.
@@ -284,6 +288,10 @@ class Error(_message.Message):
     """An earlier membership change is not finished. UNAVAILABLE with RetryInfo."""
     CLIENT_SILENT: Error.Reason.ValueType  # 57
     """The client sent no message on its stream for silence_ms_max. Subscribe again. UNAVAILABLE."""
+    STATE_DAMAGED: Error.Reason.ValueType  # 58
+    """A part of this node's stored state is damaged. The node repairs the state from another member,
+    if there is one. UNAVAILABLE with RetryInfo.
+    """
     CURSOR_TRIMMED: Error.Reason.ValueType  # 60
     """Retention has removed the position from the feed; metadata low is the oldest position that is
     left. OUT_OF_RANGE.
