@@ -72,6 +72,13 @@ def complaint(node):
     return line
 
 
+@pytest.mark.shows_fault(
+    "disk",
+    "a write or an fsync does not return for `TASKRAFT_DISK_STALL_MS` (500 ms)",
+    "a leader transfers its leadership if the other members have synced the same "
+    "entries; the node is not ready and does not campaign "
+    "([raft.md](raft.md#slow-and-hung-disks))",
+)
 def test_puts_continue_and_no_task_is_lost_while_the_leaders_disk_hangs(tmp_path):
     with Hanging(tmp_path) as hanging:
         hanging.put(10)
@@ -104,6 +111,11 @@ def test_a_node_with_a_hung_disk_stops_at_sigterm_and_keeps_all_acknowledged_tas
         assert hanging.take_all() == hanging.acknowledged
 
 
+@pytest.mark.shows_fault(
+    "disk",
+    "a write or an fsync does not return for `TASKRAFT_DISK_HANG_MS` (30 s)",
+    "exits with status 70",
+)
 def test_a_node_whose_disk_hangs_too_long_stops(tmp_path):
     with Hanging(tmp_path, TASKRAFT_DISK_HANG_MS="2000") as hanging:
         hanging.put(10)

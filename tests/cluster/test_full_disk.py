@@ -67,6 +67,13 @@ def take_and_acknowledge_all(address):
     return found
 
 
+@pytest.mark.shows_fault(
+    "disk",
+    "the disk is nearly full",
+    "refuses puts, also in batches, new groups and schedules, and larger payloads "
+    "with `DISK_LOW`; schedules wait; takes and settlements still work. Only the "
+    "leader's disk counts, so give all members equal disks",
+)
 def test_puts_are_refused_below_the_low_space_limit_and_consumers_still_settle(tmp_path, volume):
     settings = {**SMALL, "TASKRAFT_DISK_LOW_BYTES": str(8 * MIB)}
     cluster = LocalCluster(1, tmp_path / "c", settings)
@@ -102,6 +109,11 @@ def test_a_node_with_a_full_disk_stops_and_later_has_all_acknowledged_tasks(tmp_
         assert len(found) - len(answered) in {0, 4}
 
 
+@pytest.mark.shows_fault(
+    "copies",
+    "no disk space for an incoming snapshot or for its state",
+    "deletes what was received, refuses the snapshot and continues; the leader tries again",
+)
 def test_a_joining_node_without_disk_space_for_a_snapshot_runs_on_and_installs_it_later(
     tmp_path, volume
 ):

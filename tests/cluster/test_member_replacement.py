@@ -107,6 +107,12 @@ LIVE_HARMS = {
 }
 
 
+@pytest.mark.shows_fault(
+    "log and vote",
+    "flipped bit in a durable part of the log or in a small file, or a file of "
+    "`raft-0` is missing, found at a start",
+    "[becomes a new member](#damage-to-the-log-or-the-vote)",
+)
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_node_that_lost_its_log_or_vote_is_replaced_without_hands(cluster, harm):
     node = follower_of(cluster)
@@ -122,6 +128,12 @@ def test_a_node_that_lost_its_log_or_vote_is_replaced_without_hands(cluster, har
     cluster.wait_until(lambda: "WAITING" in ready_page(node)[1], "readiness", 10_000)
 
 
+@pytest.mark.shows_fault(
+    "log and vote",
+    "flipped bit in the log or in a small file, or a missing segment, while the node runs,"
+    " found by the [scrubber](#scrubber)",
+    "becomes a new member, and does not vote meanwhile",
+)
 @pytest.mark.parametrize("harm", ["flipped log", "no segment", "flipped hard state"])
 def test_a_running_node_that_loses_its_log_or_vote_is_replaced_without_hands(cluster, harm):
     node = follower_of(cluster)

@@ -119,6 +119,14 @@ def identity_of(node):
     return (data_of(node) / "raft-0" / "identity").read_text()
 
 
+@pytest.mark.shows_fault(
+    "state",
+    "`state/current`, RocksDB's manifest or the whole state is missing or damaged, "
+    "found at a start",
+    "[rebuilds the state](#repair-of-the-state). The node checks the manifest "
+    "itself, because with some damaged manifests RocksDB hangs or opens an earlier "
+    "state without an error",
+)
 @pytest.mark.parametrize("harm", ["manifest", "pointer", "whole"])
 def test_damage_that_is_found_at_the_start_is_repaired_by_a_peer(cluster, harm):
     node = follower_of(cluster)
@@ -175,6 +183,12 @@ def change_tasks(cluster):
         tasks.UpdateTasks(pb.UpdateTasksRequest(tube="t", selector=chosen, update=update))
 
 
+@pytest.mark.shows_fault(
+    "state",
+    "damaged block in a table, found by a call, a snapshot, the replay of the log, or a comparison",
+    "rebuilds the state in the same process; the call is refused with "
+    "[`STATE_DAMAGED`](errors.md#state_damaged)",
+)
 @pytest.mark.parametrize(
     ("find", "settings"),
     [
@@ -208,6 +222,12 @@ def test_damage_is_repaired_in_the_process_whoever_finds_it(cluster, find):
         assert find not in CALLS or ("UNAVAILABLE", "STATE_DAMAGED") in refusals
 
 
+@pytest.mark.shows_fault(
+    "state",
+    "damaged block on a node without other voters",
+    "refuses calls that need the block with `STATE_DAMAGED`, sends no snapshot, and "
+    "serves the rest",
+)
 def test_a_lone_node_refuses_what_it_cannot_read_and_serves_the_rest(tmp_path):
     with LocalCluster(1, tmp_path / "c", SMALL) as cluster:
         fill(cluster)
@@ -226,6 +246,11 @@ def test_a_lone_node_refuses_what_it_cannot_read_and_serves_the_rest(tmp_path):
     assert "damage found; no other member can help" in said
 
 
+@pytest.mark.shows_fault(
+    "state",
+    "damaged block in a table that nobody reads, found by the scrubber",
+    "rebuilds the state",
+)
 def test_damage_that_the_scrubber_finds_is_repaired_without_a_read(cluster):
     node = follower_of(cluster)
     tasks = tasks_of(node)

@@ -35,7 +35,15 @@ from tests.drill.member_faults import (
     WrongClock,
 )
 from tests.drill.process_faults import FewDescriptors, Kill, LittleMemory, Pause, Restart
-from tests.drill.state_faults import SCRUBBED, DamagedState, FlippedRepair, LostState, OldState
+from tests.drill.state_faults import (
+    SCRUBBED,
+    DamagedSender,
+    DamagedState,
+    FlippedRepair,
+    LostState,
+    OldState,
+    SecondDamage,
+)
 from tools.packet_links import PacketLinks
 from tools.peer_links import PeerLinks, Quality
 from tools.power_loss import PowerLoss
@@ -120,6 +128,11 @@ def _damaged_states(_scene: Scene) -> Sequence[Fault]:
     return [damaged, damaged, OldState(), damaged, damaged, FlippedRepair(), LostState()]
 
 
+def _damaged_senders(_scene: Scene) -> Sequence[Fault]:
+    sender = DamagedSender()
+    return [sender, SecondDamage(), sender]
+
+
 DRILLS = (
     Drill("kill-leader", lambda _: [Kill(leader_of)]),
     Drill("kill-follower", lambda _: [Kill(follower_of)]),
@@ -196,6 +209,14 @@ DRILLS = (
     ),
     Drill("flipped-bits", _flipped_bits, settings=SMALL_FILES),
     Drill("damaged-state", _damaged_states, settings=SCRUBBED, seconds=120),
+    # Two of three members repair themselves at the same time, so puts wait for one of them.
+    Drill(
+        "damaged-sender",
+        _damaged_senders,
+        settings=SCRUBBED,
+        seconds=60,
+        unavailable_seconds_max=10.0,
+    ),
     Drill(
         "upgrade",
         lambda scene: [Upgrade(scene)],

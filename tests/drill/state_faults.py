@@ -16,7 +16,7 @@ from random import Random
 
 from tests.drill.disk_faults import SMALL_FILES
 from tests.drill.faults import Fault, Scene, settled
-from tests.drill.member_faults import flip_incoming
+from tests.drill.member_faults import SNAPSHOT_SECONDS_MAX, flip_incoming
 from tools.local_node import Node, NodeFailed
 
 SCRUBBED = {**SMALL_FILES, "TASKRAFT_SCRUB_PERIOD_MS": "1000"}
@@ -229,6 +229,58 @@ class FlippedRepair(StateFault):
         """Remove the state of a node, and flip a bit in the state that the node receives."""
         node = self.restart(scene, _remove_state)
         return [f"{node.name} {self.hit}", *flip_incoming(scene, node)]
+
+
+@dataclass
+class DamagedSender(StateFault):
+    """A member needs the state of the others while the state of one of them is damaged."""
+
+    _sender: Node | None = field(default=None, init=False)
+    _passes_before: float | None = field(default=None, init=False)
+
+    def begin(self, scene: Scene) -> list[str]:
+        """Flip a bit in a table of a node, then remove the state of another node."""
+        sender = self._sender = self.restart(scene, None)
+        scene.cluster.wait_until(lambda: is_whole(scene, sender), f"{sender.name} serves")
+        tables = list(data_of(sender).glob("state/*/*.sst"))
+        if tables:
+            with suppress(FileNotFoundError):  # RocksDB has just deleted the table
+                flip(max(tables, key=lambda table: table.stat().st_size), scene.draw)
+        self._passes_before = passes_of(sender)
+        others = [node for node in scene.cluster.running() if node is not sender]
+        node = self.restart(scene, _remove_state, scene.draw.choice(others))
+        return [f"{node.name} {self.hit} while a table of {sender.name} is damaged"]
+
+    def is_over(self, scene: Scene, node: Node) -> bool:
+        """Return whether both nodes serve, and the sender has read its tables."""
+        sender = self._sender
+        assert sender is not None
+        if not sender.is_running:
+            raise NodeFailed(f"{sender.name} exited after a bit flip:{sender.tail()}")
+        passes, before = passes_of(sender), self._passes_before
+        has_read = passes is not None and (before is None or passes > before + 1 or passes < before)
+        return has_read and is_whole(scene, node) and is_whole(scene, sender)
+
+
+@dataclass
+class SecondDamage(StateFault):
+    """A node is killed while it repairs its state, and its files are damaged once more."""
+
+    def begin(self, scene: Scene) -> list[str]:
+        """Remove the state of a node, kill the node during its repair, and damage a file."""
+        node = self.restart(scene, _remove_state)
+        inbox = data_of(node) / "raft-0" / "incoming"
+        until = time.monotonic() + SNAPSHOT_SECONDS_MAX
+        while node.is_running and time.monotonic() < until and not any(inbox.glob("*")):
+            pass  # the transfer takes some milliseconds
+        node.kill()
+        harmed = [path for path in data_of(node).glob("state/*/*") if path.stat().st_size]
+        if harmed:
+            path = scene.draw.choice(sorted(harmed))
+            flip(path, scene.draw)
+            self.hit += f", killed during the repair, and {path.name} flipped"
+        node.start()
+        return [f"{node.name} {self.hit}"]
 
 
 def _remove_state(data: Path) -> str:

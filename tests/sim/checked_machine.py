@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from taskraft_replication.core.types import Entry
-from tests.sim.machine import Applied, Durable, QueueMachine
+from tests.sim.machine import Applied, Durable, FrozenState, QueueMachine
 from tests.sim.planned_crashes import Moment
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ class CheckedMachine(QueueMachine):
         for entry, applied in zip(entries, results, strict=True):
             check(self.member, entry, applied, self._contents.get(entry.data))
         return results
+
+    def open_snapshot(self) -> FrozenState:
+        if self.has_bad_blocks:
+            self.member.world.bad_blocks_found(self.member)
+        return super().open_snapshot()
 
     def adopted(self, state: Durable) -> None:
         super().adopted(state)

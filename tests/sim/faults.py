@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
@@ -286,6 +287,28 @@ class Faults:
         member.machine.lose(before if rng.random() < 0.5 else NOTHING)
         member.has_lost_state = True
 
+    def damage_blocks(self, rng: Random) -> None:
+        """Damage blocks of a stored state; a call, a scrub or a replay finds the damage later.
+
+        A snapshot finds the damage too, at once. The member then loses its state and is repaired.
+        """
+        member = self._some(rng)
+        if member is None or not self._world.can_lose(member):
+            return
+        self._count("bad blocks")
+        member.machine.has_bad_blocks = member.has_had_bad_blocks = True
+        find = partial(self.bad_blocks_found, member)
+        self._world.schedule.after(rng.randrange(5_000_000), f"scrub {member.id}", find)
+
+    def bad_blocks_found(self, member: Member) -> None:
+        """End the process of a member that has found damaged blocks; its next start repairs."""
+        if not member.machine.has_bad_blocks:
+            return
+        if member.is_running:
+            self.end_life(member, "bad blocks found", power=False, rng=self._world.rng)
+        member.machine.lose(NOTHING)
+        member.has_lost_state = True
+
     def fail_read(self, rng: Random) -> None:
         """Let a read of a running member fail; the member must stop, and can start again."""
         member = self._some(rng)
@@ -352,6 +375,7 @@ class Faults:
             member.rate = 1.0
             member.storage_thread.mend()
             member.machine.is_choked = False
+            self.bad_blocks_found(member)
             if member.is_running:
                 member.disk.recover()
             elif not member.is_damaged:
@@ -380,6 +404,7 @@ class Faults:
         crash_in_storage: 4,
         flip_bit: 1,
         lose_state: 3,
+        damage_blocks: 2,
         wipe: 1,
         change_clock_rate: 2,
         jump_clock: 2,

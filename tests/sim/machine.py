@@ -8,6 +8,7 @@ from random import Random
 from struct import Struct
 
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
+from taskraft_replication.errors import SnapshotUnavailable
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.registry import Command, Result
 from taskraft_service.queue.queue import Queue
@@ -91,6 +92,8 @@ class QueueMachine:
         )
         self.is_choked = False
         """Whether writes of the state would block."""
+        self.has_bad_blocks = False
+        """Whether blocks of the stored state are damaged, which nobody has read yet."""
         self._durable = durable
         self._open(durable.store.copy(), durable.index, durable.digest)
 
@@ -146,6 +149,7 @@ class QueueMachine:
     def lose(self, state: Durable) -> None:
         """Let the next process find an older state, or none."""
         self._durable = state
+        self.has_bad_blocks = False
 
     def collect(self) -> None:
         self._store.write(self.queue.collect_writes())
@@ -160,6 +164,8 @@ class QueueMachine:
         return self._written[0]
 
     def open_snapshot(self) -> FrozenState:
+        if self.has_bad_blocks:
+            raise SnapshotUnavailable("a block is damaged")
         return FrozenState(*self._written, self._store.pairs)
 
     def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedState:
@@ -176,6 +182,7 @@ class QueueMachine:
     def switched(self, state: Durable) -> None:
         """Record that a restart would find ``state``."""
         self._durable = state
+        self.has_bad_blocks = False
 
     def adopted(self, state: Durable) -> None:
         """Continue with ``state``."""

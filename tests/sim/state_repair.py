@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from taskraft_replication.core.errors import Compacted
 from taskraft_replication.core.types import SnapshotMeta
-from taskraft_replication.errors import LogDamaged, MemberRemoved
+from taskraft_replication.errors import LogDamaged, MemberRemoved, SnapshotUnavailable
 from taskraft_replication.storage.group_storage import StorageConfig
 from taskraft_replication.storage.state_rebuild import StateRebuild
 from tests.sim.machine import FrozenState
@@ -27,10 +27,16 @@ def repair(member: Member, config: StorageConfig) -> None:
         return
     world = member.world
     for peer in world.peers_of(member):
-        content = peer.machine.open_snapshot()
         try:
+            content = peer.machine.open_snapshot()
             term, conf_state = peer.view.term(content.index), peer.membership_at(content.index)
         except (Compacted, LogDamaged):
+            continue
+        except SnapshotUnavailable:
+            world.count("state refused: blocks of the sender are damaged")
+            continue
+        if member.draws_damage():
+            world.count("state refused: a received block is damaged")
             continue
         meta = SnapshotMeta(content.index, term, conf_state)
         if rebuild.refusal_of(meta) is None:

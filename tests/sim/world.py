@@ -180,6 +180,7 @@ class World:
         whole = {
             each.id: not each.is_damaged
             and not each.has_lost_state
+            and not each.machine.has_bad_blocks
             and each.id not in self.flipped
             and each is not but
             for each in self.members.values()
@@ -449,6 +450,10 @@ class World:
     def ended(self, member: Member, why: str) -> None:
         """Report that a member stopped by itself."""
         self.faults.ended(member, why)
+
+    def bad_blocks_found(self, member: Member) -> None:
+        """Report that a member has met damaged blocks of its state, in the middle of an event."""
+        self.schedule.after(1, f"damage {member.id}", lambda: self.faults.bad_blocks_found(member))
 
     def crashed(self, member: Member) -> None:
         """Report that a member stopped in the middle of a write, as planned."""

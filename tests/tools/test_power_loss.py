@@ -106,6 +106,16 @@ def test_a_disk_may_keep_more_but_never_less(power, node, data):
     assert found["replaced"] in {b"old", b"new"}
 
 
+@pytest.mark.shows_fault(
+    "disk",
+    "an fsync reports success and has written nothing, for example in a write cache "
+    "without a battery",
+    "undetected while the host has power. After a power loss that leaves no file, "
+    "the other members refuse the node, because its directory is unknown; replace "
+    "the member. If the disk keeps a part of the files, the checks of this table "
+    "apply, but a loss of the newest entries alone can stay undetected: use disks "
+    "that honour fsync",
+)
 def test_a_disk_that_lies_keeps_nothing(cluster, node, tmp_path, data):
     power = PowerLoss(cluster, tmp_path / "power")
     SyncFaults(cluster, tmp_path / "syncs").lie(node)

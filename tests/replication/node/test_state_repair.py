@@ -63,6 +63,11 @@ def refuse_once(machine, name, error):
     setattr(machine, name, fail)
 
 
+@pytest.mark.shows_fault(
+    "copies",
+    "the member that is asked for a state has a damaged one, dies, or sends nothing",
+    "asks the other members in turn, and begins with another one each time",
+)
 async def test_a_member_with_a_damaged_state_sends_nothing_and_the_next_one_is_asked(lost):
     refuse_once(lost.others()[0], "open_snapshot", SnapshotUnavailable("table 7 is damaged"))
     await lost.repair()
@@ -83,6 +88,11 @@ async def test_a_received_state_with_a_damaged_block_is_refused_and_the_next_one
     assert lost.told == ["cannot use the state of m1: block 9 is damaged"]
 
 
+@pytest.mark.shows_fault(
+    "copies",
+    "no disk space for the damaged and the new state",
+    "keeps the damaged copy, does not vote, tries again, and says so in `/readyz`",
+)
 async def test_a_disk_without_room_for_both_states_is_reported_and_tried_again(lost):
     for machine in (lost.machine, lost.machine):
         refuse_once(machine, "stage_snapshot", OSError(errno.ENOSPC, "No space left"))

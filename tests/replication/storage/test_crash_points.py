@@ -179,6 +179,12 @@ def operations_of(work: Work) -> int:
 WORKS = (append, elect, replace, replace_segments, trim, install, install_in_the_middle)
 
 
+@pytest.mark.shows_fault(
+    "process",
+    "killed at any moment, or a power loss",
+    "restarts with all acknowledged data; a tail that was not fsynced may be lost, "
+    "but nothing in it was acknowledged",
+)
 @pytest.mark.parametrize("then", [rest, go_on])
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 @pytest.mark.parametrize("work", WORKS)

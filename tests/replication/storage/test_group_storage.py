@@ -119,6 +119,11 @@ def test_a_replaced_suffix_is_not_taken_for_damage(log):
     assert log.storage.view.last_index() == 9
 
 
+@pytest.mark.shows_fault(
+    "log and vote",
+    "torn tail of the log",
+    "truncates the tail, see [recovery](#what-recovery-truncates)",
+)
 def test_a_torn_tail_behind_the_mark_is_truncated(log):
     log.append_each(2, 10)
     whole = log.end()

@@ -50,6 +50,11 @@ def test_the_last_mark_is_used_even_if_its_index_is_lower(disk):
         assert found(disk) == mark(index)
 
 
+@pytest.mark.shows_fault(
+    "log and vote",
+    "flipped bit in one slot of the mark",
+    "uses the other slot: the mark then lags by one batch",
+)
 @pytest.mark.parametrize("offset", range(SLOT_BYTES))
 def test_a_flipped_bit_anywhere_in_a_slot_invalidates_it(disk, offset):
     """A torn mark must never be used: its index may be higher or lower than the synced index."""

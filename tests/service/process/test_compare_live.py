@@ -34,6 +34,11 @@ def await_comparison(cluster, leader):
     )
 
 
+@pytest.mark.shows_fault(
+    "state",
+    "the state differs from that of a majority, although all checksums are right",
+    "rebuilds the state ([decision 15](decisions/0015-comparison-of-states.md))",
+)
 def test_a_node_with_another_state_rebuilds_it_and_the_others_go_on(tmp_path):
     with LocalCluster(3, tmp_path / "c", settings=SETTINGS) as cluster:
         fill(cluster.leader())

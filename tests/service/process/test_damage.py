@@ -123,6 +123,11 @@ def place_of(data, pattern):
     return place
 
 
+@pytest.mark.shows_fault(
+    "log and vote",
+    "lost log or vote of a node that knows no other nodes",
+    "refuses to start, status 1, and changes nothing",
+)
 @pytest.mark.parametrize(
     ("pattern", "harm", "said"),
     CASES,
@@ -141,6 +146,11 @@ def test_damage_is_refused_in_one_line_that_names_the_file(node, tmp_path, patte
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.shows_fault(
+    "state",
+    "a lone node cannot open its state",
+    "refuses to start, status 1, and keeps the damaged copy",
+)
 @pytest.mark.parametrize(
     ("pattern", "harm"),
     STATE_CASES,
@@ -157,6 +167,13 @@ def test_a_single_node_with_a_damaged_state_is_refused_with_advice(node, tmp_pat
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.shows_fault(
+    "disk",
+    "an fsync or a write fails (`EIO`, `ENOSPC`)",
+    "exits with status 70; the message names the file. The node does not retry, "
+    "because the content of the disk is unknown after a failed fsync. Calls in "
+    "flight end with an unknown outcome",
+)
 @pytest.mark.parametrize(
     ("rules", "said"),
     [

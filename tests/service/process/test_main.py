@@ -53,6 +53,11 @@ def test_a_stopped_node_exits_with_0_and_keeps_its_data(cluster):
         assert node.stop() == 0
 
 
+@pytest.mark.shows_fault(
+    "process",
+    "`PYTHONOPTIMIZE` or `-O` disables assertions",
+    "refuses to start, status 2: assertions stop a node before replicas diverge",
+)
 def test_a_node_does_not_run_without_assertions(cluster):
     line = refused(cluster.nodes[0], PYTHONOPTIMIZE="1")
     assert "assertions disabled" in line
@@ -100,6 +105,11 @@ def test_data_of_another_member_is_refused(cluster):
     assert refused(node, TASKRAFT_PEERS=peers)
 
 
+@pytest.mark.shows_fault(
+    "directory",
+    "the directory cannot be written, is locked, or belongs to another member",
+    "refuses to start, status 1, and changes nothing",
+)
 def test_a_directory_in_use_is_refused(cluster):
     (node,) = cluster.nodes
     with cluster:

@@ -83,6 +83,11 @@ def flip(place):
     table.write_bytes(content)  # a new file: the table of the open database stays whole
 
 
+@pytest.mark.shows_fault(
+    "copies",
+    "a table of a state that is sent or saved is damaged",
+    "refuses to send the table, and repairs itself if there are other voters",
+)
 def test_a_damaged_table_is_reported_and_not_sent(frozen):
     found = []
     flip(frozen)
@@ -93,6 +98,11 @@ def test_a_damaged_table_is_reported_and_not_sent(frozen):
     assert (damage.part, damage.offset) == (DamagedPart.STATE, 0)
 
 
+@pytest.mark.shows_fault(
+    "copies",
+    "a received state or a restored snapshot file has a damaged block",
+    "reads all blocks before it gives up anything, and refuses the state",
+)
 def test_a_received_table_with_a_damaged_block_is_refused(frozen, tmp_path):
     whole = content_of(RocksSnapshot(1, frozen, V2))
     (table,) = frozen.glob("*.sst")
