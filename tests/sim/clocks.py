@@ -108,7 +108,8 @@ class SimClocks:
         world = self._member.world
         if self.clock.started_by in (AGREED, LEAST) and self.has_quorum(world.wrong_clocks()):
             world.wrong_epochs.add(self.clock.cluster.epoch)
-        if self.clock.started_by == LEAST:
+        if self.clock.started_by != AGREED:
+            # A leader that continues the time of another leader is late by the delay of beacons.
             world.late_epochs.add(self.clock.cluster.epoch)
         at_once = self.clock.started_by == LEAST
         self._correction = WallCorrection(now_ms, at_once=at_once)

@@ -296,7 +296,7 @@ class Faults:
         if member is None or not self._world.can_lose(member):
             return
         self._count("bad blocks")
-        member.machine.has_bad_blocks = member.has_had_bad_blocks = True
+        member.machine.has_bad_blocks = member.machine.is_on_bad_disk = True
         find = partial(self.bad_blocks_found, member)
         self._world.schedule.after(rng.randrange(5_000_000), f"scrub {member.id}", find)
 

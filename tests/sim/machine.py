@@ -94,6 +94,8 @@ class QueueMachine:
         """Whether writes of the state would block."""
         self.has_bad_blocks = False
         """Whether blocks of the stored state are damaged, which nobody has read yet."""
+        self.is_on_bad_disk = False
+        """Whether blocks were ever damaged."""
         self._durable = durable
         self._open(durable.store.copy(), durable.index, durable.digest)
 

@@ -56,8 +56,6 @@ from tests.sim.workload import Workload
 T = TypeVar("T")
 
 TICK_US = 50_000
-RECEIVED_DAMAGE_SHARE = 0.3
-"""Share of the repairs of a member with a bad disk in which the received state is damaged too."""
 CHECK_US = 1000 * CHECK_MS
 """Interval in which the wall clocks are compared."""
 
@@ -98,8 +96,6 @@ class Member:
         self.has_lived = False
         self.is_damaged = False
         """Whether the member's data is lost; then the member never starts again."""
-        self.has_had_bad_blocks = False
-        """Whether a fault has damaged blocks of its state."""
         self.has_lost_state = False
         """Whether a fault has replaced its state by an older one or by nothing."""
         self.is_paused = False
@@ -211,10 +207,6 @@ class Member:
 
     def crashed(self) -> None:
         self.world.crashed(self)
-
-    def draws_damage(self) -> bool:
-        """Return whether a block of a received state is damaged, now and then."""
-        return self.has_had_bad_blocks and self._rng.random() < RECEIVED_DAMAGE_SHARE
 
     # Facts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 from taskraft_replication.core.errors import Compacted
@@ -14,6 +15,8 @@ from tests.sim.machine import FrozenState
 if TYPE_CHECKING:
     from tests.sim.member import Member
 
+RECEIVED_DAMAGE_SHARE = 0.3
+"""Share of the states that a member with a bad disk receives and finds damaged."""
 PAUSE_US = 200_000
 """Time after which a member without a state asks its peers again."""
 
@@ -26,6 +29,8 @@ def repair(member: Member, config: StorageConfig) -> None:
         member.stay_away()
         return
     world = member.world
+    draw = Random(f"{member.id} {world.schedule.now_us} repair")
+    damage_share = RECEIVED_DAMAGE_SHARE if member.machine.is_on_bad_disk else 0.0
     for peer in world.peers_of(member):
         try:
             content = peer.machine.open_snapshot()
@@ -35,7 +40,7 @@ def repair(member: Member, config: StorageConfig) -> None:
         except SnapshotUnavailable:
             world.count("state refused: blocks of the sender are damaged")
             continue
-        if member.draws_damage():
+        if draw.random() < damage_share:
             world.count("state refused: a received block is damaged")
             continue
         meta = SnapshotMeta(content.index, term, conf_state)

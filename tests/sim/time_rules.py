@@ -51,7 +51,8 @@ class TimeRules:
             self._lead_ms = None
         if is_first:
             self._trusted_wrong_clock = stamped.trusts_wrong_clock
-            self._may_be_late = stamped.may_be_late
+            self._may_be_late = False
+        self._may_be_late |= stamped.may_be_late
         if self._lead_ms is not None:
             slack_ms = RESTART_SLACK_MS if is_first else SLACK_MS
             demand(

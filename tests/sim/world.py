@@ -35,7 +35,7 @@ from tests.sim.violation import demand
 from tests.sim.workload import TUBE, Answer, Call, Workload
 
 ELECTION_TICKS = 7
-QUIET_ELECTIONS = 12
+QUIET_ELECTIONS = 16
 """Maximum number of election timeouts without faults until the group makes progress again."""
 
 SIZES = (3, 3, 3, 3, 5, 5, 4, 2, 1)

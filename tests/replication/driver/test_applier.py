@@ -87,6 +87,13 @@ def test_a_joining_member_applies_nothing_before_its_snapshot(monkeypatch):
     assert joining.driver.core.applied_index == 0
 
 
+@pytest.mark.shows_fault(
+    "disk",
+    "RocksDB cannot write as fast as tasks change",
+    "postpones batches of the state. After 64 000 changed tasks or 64 MiB of entries, the node"
+    " applies no entries until RocksDB has caught up, so a leader answers later; the log and the"
+    " heartbeats continue",
+)
 def test_entries_wait_while_the_state_machine_waits_for_its_disk(member):
     member.machine.is_choked = True
     member.append(2, 2, entries(2, 5), 5)

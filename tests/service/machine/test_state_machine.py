@@ -196,13 +196,6 @@ def test_a_backlog_is_collected_in_batches_that_only_tasks_and_time_bound(tmp_pa
     machine.abandon()
 
 
-@pytest.mark.shows_fault(
-    "disk",
-    "RocksDB cannot write as fast as tasks change",
-    "postpones batches of the state. After 64 000 changed tasks or 64 MiB of entries, the node"
-    " applies no entries until RocksDB has caught up, so a leader answers later; the log and the"
-    " heartbeats continue",
-)
 def test_a_batch_is_postponed_while_the_store_would_block(tmp_path):
     choked = True
 
