@@ -102,7 +102,8 @@ def main() -> int:
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text("\n".join([f"{seconds:.0f} s", *CLOSING.findall(text), ""]))
     print(stamp.read_text() + f"green: {stamp.relative_to(checkout)}")
-    shutil.rmtree(target, ignore_errors=True)
+    for place in (target, folder / "shared"):
+        shutil.rmtree(place, ignore_errors=True)
     return 0
 
 
