@@ -58,7 +58,7 @@ class LogDamaged(ReplicationError):
 class LogUnreadable(LogDamaged):
     """Bytes of the log or of a small file, read from the disk itself, fail their checksum.
 
-    A later read may find right bytes in the page cache, and is no proof.
+    A later read proves nothing, because it may read right bytes from the page cache.
     """
 
 

@@ -200,7 +200,7 @@ def change_tasks(cluster):
     ids=["call", "save", "replay", "comparison"],
 )
 def test_damage_is_repaired_in_the_process_whoever_finds_it(cluster, find):
-    """The second damage is in a state that a peer has sent."""
+    """The test damages the state twice: the first state, and the state that a peer has sent."""
     node = follower_of(cluster)
     for repairs in (1, 2):
         assert node.stop() == 0
@@ -244,6 +244,30 @@ def test_a_lone_node_refuses_what_it_cannot_read_and_serves_the_rest(tmp_path):
         said = node.log.read_text()
     assert "a call has read damaged state; restore a backup" in said
     assert "damage found; no other member can help" in said
+
+
+@pytest.mark.shows_fault(
+    "copies",
+    "a new member needs the state of a lone node that has a damaged block",
+    "the lone node sends no state, and the new member gets no vote",
+)
+def test_a_newcomer_gets_no_state_and_no_vote_from_a_damaged_node(tmp_path):
+    with LocalCluster(1, tmp_path / "c", SMALL) as cluster:
+        fill(cluster)
+        (node,) = cluster.nodes
+        assert node.stop() == 0
+        break_tables(node)
+        node.start()
+        cluster.wait_ready()
+        newcomer = cluster.joiner("newcomer")
+        newcomer.environment["TASKRAFT_JOIN_AS"] = "voter"
+        newcomer.start()
+        refusal = "damage found; no other member can help"
+        cluster.wait_until(lambda: refusal in node.log.read_text(), "the refusal")
+        (member,) = [each for each in node.state().members if each.name == "newcomer"]
+        assert member.suffrage == cluster_service_pb2.Member.LEARNER
+        assert newcomer.is_running
+        assert not list(data_of(newcomer).glob("state/*/*.sst"))
 
 
 @pytest.mark.shows_fault(

@@ -18,7 +18,7 @@ from tests.pipeline.history import KINDS_OF_COLUMNS, TEXTS, Event
 from tests.pipeline.rows import expected_rows, found_rows
 from tools.local_cluster import LocalCluster
 
-# test_export kills an exporter, and tests/cluster kills a leader; this test does both at once.
+# This test kills an exporter and a leader at once. Other tests kill each of them alone.
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.nightly]
 
 FIELDS = (*KINDS_OF_COLUMNS, *TEXTS, "seq", "tube")

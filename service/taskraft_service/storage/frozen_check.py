@@ -1,12 +1,11 @@
 """Read every block of a database that nobody writes, before somebody relies on the database.
 
 RocksDB checks a block only when it reads the block, and the opening of a database reads few blocks.
-Without this check, a member that copies the state of another member would copy its damage too.
+Without this check, a member would copy the damage of the member that sends the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,22 +15,13 @@ from taskraft_service.storage.rocks import RocksStore, StateDamaged
 from taskraft_service.storage.state_scrub import scrub_table
 
 CACHE_BYTES: Final = 1 << 20
-"""Memory for the blocks of a database whose tables RocksDB itself must read."""
+"""Size of the block cache with which RocksDB reads old tables."""
 
 
-def _go_on(_step_bytes: int) -> None:
-    """Continue without a pause."""
+def find_damage(place: Path) -> Damage | None:
+    """Return the first damage in the closed database at ``place``, or None.
 
-
-def find_damage(place: Path, pause: Callable[[int], object] = _go_on) -> Damage | None:
-    """Check the manifest and all tables of a closed database, or of a frozen copy.
-
-    Args:
-        place: directory of the database.
-        pause: called after each step of about a millisecond, with the number of bytes read.
-
-    Returns:
-        The first damage, with the name of the file in ``place``; None if all blocks are right.
+    The damage has the name of the file in ``place``.
 
     Raises:
         OSError: a file could not be read for a reason that is no damage.
@@ -43,11 +33,9 @@ def find_damage(place: Path, pause: Callable[[int], object] = _go_on) -> Damage 
     has_unknown = False
     for path in sorted(place.glob("*.sst")):
         for step in scrub_table(path, path.stat().st_size):
-            if isinstance(step, int):
-                pause(step)
-            elif step is None:
+            if step is None:
                 has_unknown = True
-            else:
+            elif not isinstance(step, int):
                 return Damage(DamagedPart.STATE, path.name, *step)
     return _unreadable(place) if has_unknown else None
 
