@@ -68,7 +68,13 @@ class SnapshotFileVersion(IntEnum):
     """
 
     V1 = 1
-    """Release 0.1.0: header as JSON, content of a snapshot, SHA-256."""
+    """Development builds: header as JSON, content of a snapshot, SHA-256.
+
+    This release reads the format and does not write it.
+    """
+
+    V2 = 2
+    """Release 0.1.0: the same, with the digests of the records as JSON before the SHA-256."""
 
 
 class DigestVersion(IntEnum):

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from taskraft_service.versions import FORMATS, HIGHEST
+from taskraft_service.versions import FORMATS, HIGHEST, SnapshotFileVersion
 from tests.golden.content import (
     acts_content,
     audit_content,
@@ -12,6 +12,7 @@ from tests.golden.content import (
     feed_content,
     log_content,
     snapshot_content,
+    snapshot_file_content,
     state_content,
 )
 from tests.golden.digests import DIGESTS, FOLDER, digest_of
@@ -31,6 +32,9 @@ def main():
             f"feed/v{int(formats.feed)}/chunks.json": feed_content,
             f"snapshot/v{int(formats.snapshot)}/snapshot.json": (
                 lambda: snapshot_content(Path(folder))
+            ),
+            f"snapshot_file/v{int(max(SnapshotFileVersion))}/snapshot.json": (
+                lambda: snapshot_file_content(Path(folder))
             ),
         }
         for name, content in wanted.items():

@@ -4,6 +4,7 @@ A file has the stored bytes, and what they mean. A later release must read the b
 same meaning; it may know more fields.
 """
 
+import io
 import json
 import zlib
 from base64 import b64decode, b64encode
@@ -13,6 +14,12 @@ from pathlib import Path
 from taskraft.v1 import session_service_pb2, task_service_pb2, tube_service_pb2
 from taskraft_replication.core.types import LogIndex
 from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.backup.snapshot_file import (
+    RecordDigests,
+    SnapshotFileReader,
+    SnapshotFileWriter,
+    SnapshotInfo,
+)
 from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
 from taskraft_service.command_codecs.put import PUT, new_task
 from taskraft_service.command_codecs.sessions import OPEN_SESSION, STARTUP
@@ -31,6 +38,7 @@ from taskraft_service.queue.operations.kick_bury_delete import Bury
 from taskraft_service.queue.operations.registry import ManagedCommand
 from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.tubes import DropTube
+from taskraft_service.queue.persistence.record_digest import DIGESTS
 from taskraft_service.queue.persistence.upgrade_chain import upgrade_store
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
@@ -251,10 +259,48 @@ def snapshot_content(folder):
     written.flush()
     written.freeze(folder / "frozen")
     written.close()
-    snapshot = RocksSnapshot(LogIndex(len(EXAMPLES)), folder / "frozen", FORMATS[HIGHEST].snapshot)
+    snapshot = RocksSnapshot(LogIndex(len(EXAMPLES)), folder / "frozen", FORMATS[HIGHEST])
     raw = snapshot.read(0, snapshot.content_bytes)
     content = b64encode(zlib.compress(raw, 9)).decode()
     return json.dumps({"content": content, "meaning": meaning(filled_store())}, indent=1)
+
+
+def snapshot_file_content(folder):
+    """Return a snapshot file of the golden state, compressed."""
+    raw = zlib.decompress(b64decode(json.loads(snapshot_content(folder))["content"]))
+    info = SnapshotInfo("id", "shop", "n1", len(EXAMPLES), 3, NOW_MS, "0.1.0", len(raw))
+    version = FORMATS[HIGHEST].digest
+    file = io.BytesIO()
+    writer = SnapshotFileWriter(file)
+    writer.begin(info)
+    writer.add(raw)
+    writer.finish(RecordDigests(version, tuple(digests(filled_store(), version))))
+    content = b64encode(zlib.compress(file.getvalue(), 9)).decode()
+    return json.dumps({"content": content, "meaning": meaning(filled_store())}, indent=1)
+
+
+def digests(store, version):
+    """Return the digests of the records of a store."""
+    steps = DIGESTS[version](lambda prefix: store.scan(prefix, prefix_stop(prefix)))
+    try:
+        while True:
+            next(steps)
+    except StopIteration as stop:
+        return stop.value
+
+
+def read_snapshot_file(text, folder):
+    """Check that the snapshot file of a golden file is restored with the same meaning."""
+    found = json.loads(text)
+    raw = zlib.decompress(b64decode(found["content"]))
+    reader = SnapshotFileReader(io.BytesIO(raw))
+    content = b"".join(reader.content())
+    assert reader.info.index == found["meaning"]["index"]
+    read_snapshot(
+        json.dumps({**found, "content": b64encode(zlib.compress(content)).decode()}), folder
+    )
+    version = reader.records.version
+    assert not version or list(reader.records.parts) == digests(filled_store(), version)
 
 
 def read_snapshot(text, folder):

@@ -4,8 +4,14 @@ import subprocess
 
 import pytest
 
-from taskraft_service.versions import ClusterVersion, FeedVersion, SnapshotVersion, StateVersion
-from tests.golden.content import read_feed, read_log, read_snapshot, read_state
+from taskraft_service.versions import (
+    ClusterVersion,
+    FeedVersion,
+    SnapshotFileVersion,
+    SnapshotVersion,
+    StateVersion,
+)
+from tests.golden.content import read_feed, read_log, read_snapshot, read_snapshot_file, read_state
 from tests.golden.digests import DIGESTS, FOLDER, digest_of, files, listed
 
 READERS = {"log": read_log, "state": read_state, "feed": read_feed}
@@ -14,6 +20,7 @@ VERSIONS = {
     "state": StateVersion,
     "feed": FeedVersion,
     "snapshot": SnapshotVersion,
+    "snapshot_file": SnapshotFileVersion,
 }
 
 
@@ -23,6 +30,8 @@ def test_a_golden_file_is_read(name, tmp_path):
     assert text, "an empty file proves nothing"
     if name.startswith("snapshot/"):
         read_snapshot(text, tmp_path)
+    elif name.startswith("snapshot_file/"):
+        read_snapshot_file(text, tmp_path)
     else:
         READERS[name.partition("/")[0]](text)
 

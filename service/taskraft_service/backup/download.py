@@ -16,6 +16,7 @@ from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft_replication.storage.filesystem import sync_directory
 from taskraft_service.backup import encryption
 from taskraft_service.backup.snapshot_file import (
+    RecordDigests,
     Report,
     SnapshotFileInvalid,
     SnapshotFileWriter,
@@ -72,9 +73,13 @@ def _write(
     info: SnapshotInfo,
     part: Path,
 ) -> SnapshotInfo:
+    records = RecordDigests()
     for message in messages:
-        writer.add(_checked(message))
-    writer.finish()
+        if message.HasField("digest"):
+            records = _records_of(message)
+        else:
+            writer.add(_checked(message))
+    writer.finish(records)
     make_durable(file)
     sync_directory(part.absolute().parent)
     return info
@@ -113,6 +118,10 @@ def _checked(message: pb.SaveSnapshotResponse) -> bytes:
     return message.content
 
 
+def _records_of(message: pb.SaveSnapshotResponse) -> RecordDigests:
+    return RecordDigests(message.digest.version, tuple(message.digest.parts))
+
+
 class _PlainStream(io.RawIOBase):
     """The bytes of a snapshot file, produced while they are read."""
 
@@ -123,6 +132,7 @@ class _PlainStream(io.RawIOBase):
         self._writer = SnapshotFileWriter(self._written)
         self._writer.begin(info)
         self._is_finished = False
+        self._records = RecordDigests()
 
     def readable(self) -> bool:
         """Return True, because the stream can be read."""
@@ -133,8 +143,10 @@ class _PlainStream(io.RawIOBase):
         while not self._written.tell() and not self._is_finished:
             message = next(self._messages, None)
             if message is None:
-                self._writer.finish()
+                self._writer.finish(self._records)
                 self._is_finished = True
+            elif message.HasField("digest"):
+                self._records = _records_of(message)
             else:
                 self._writer.add(_checked(message))
         produced = self._written.getvalue()

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from taskraft_replication.storage.group_storage import StorageConfig, create_res
 from taskraft_replication.storage.metadata import Identity
 from taskraft_service.backup import encryption
 from taskraft_service.backup.snapshot_file import (
+    RecordDigests,
     Report,
     SnapshotFileInvalid,
     SnapshotFileReader,
@@ -36,7 +37,9 @@ from taskraft_service.cluster.member_identity import GROUP_ID
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.drivers import installed_drivers
 from taskraft_service.machine.open_database import OpenDatabase
+from taskraft_service.machine.state_comparison import places_of
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.persistence.record_digest import DIGESTS
 from taskraft_service.storage.directory import STATE_DIRECTORY, StateDirectory, StateForeign
 from taskraft_service.storage.rocks import RocksStore, StateDamaged
 from taskraft_service.storage.snapshot import SnapshotDamaged, SnapshotForeign, build
@@ -200,6 +203,33 @@ def _restore_into(config: ServerConfig, reader: SnapshotFileReader) -> None:
     )
 
 
+def _difference(store: RocksStore, records: RecordDigests) -> str:
+    """Return how records differ from the state that the node has saved; empty: they do not."""
+    if not records.version:
+        return ""
+    if records.version not in DIGESTS:
+        return (
+            f"the digests of the records have version {records.version}, which this release does"
+            f" not compute; use the release that wrote the file"
+        )
+    pairs = enumerate(zip(_digests(store, records.version), records.parts, strict=True))
+    wrong = [part for part, (own, right) in pairs if own != right]
+    if not wrong:
+        return ""
+    return f"the records differ from the state of the node that was saved, in {places_of(wrong)}"
+
+
+def _digests(store: RocksStore, version: int) -> Sequence[int]:
+    """Return the digests of the records of a store."""
+    steps = DIGESTS[version](store.view().scan)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            parts: Sequence[int] = stop.value
+            return parts
+
+
 @contextmanager
 def _opened(place: Path, reader: SnapshotFileReader) -> Iterator[OpenDatabase]:
     """Build the database of a snapshot at ``place`` and open the queue in it.
@@ -210,6 +240,10 @@ def _opened(place: Path, reader: SnapshotFileReader) -> Iterator[OpenDatabase]:
     try:
         build(place, reader.content())
         store = RocksStore(place, CACHE_BYTES, CACHE_BYTES)
+        difference = _difference(store, reader.records)
+        if difference:
+            store.close()
+            raise SnapshotFileInvalid(difference)
         database = OpenDatabase(place, store, Limits(), installed_drivers())
     except (SnapshotDamaged, SnapshotForeign, StateDamaged, StateForeign) as error:
         raise SnapshotFileInvalid(str(error)) from error

@@ -1,8 +1,9 @@
 """Write and read snapshot files: a header, the content, and a digest of both.
 
 A file begins with two lines, which an operator can read: the name of the format, and the header as
-JSON. The content follows, exactly as ``SaveSnapshot`` streams it, and then the SHA-256 of all bytes
-before. A file may be encrypted as a whole with age (see ``encryption``).
+JSON. The content follows, exactly as ``SaveSnapshot`` streams it, then a line with the digests of
+the records as JSON, and then the SHA-256 of all bytes before. Format 1 has no digests. A file may
+be encrypted as a whole with age (see ``encryption``).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft_service.versions import SnapshotFileVersion, known_formats
 
 _NAME: Final = b"taskraft snapshot file "
-MAGIC: Final = _NAME + b"%d\n" % SnapshotFileVersion.V1
+MAGIC: Final = _NAME + b"%d\n" % SnapshotFileVersion.V2
 FORMAT_DIGITS_MAX: Final = 5
 HEADER_BYTES_MAX: Final = 4096
+DIGESTS_BYTES_MAX: Final = 4096
 DIGEST_BYTES: Final = 32
 PIECE_BYTES: Final = 1 << 20
 
@@ -53,6 +55,19 @@ class SnapshotInfo:
         return MAGIC + json.dumps(asdict(self)).encode() + b"\n"
 
 
+@dataclass(slots=True, frozen=True)
+class RecordDigests:
+    """Digests of the records, as the node has computed them from its state."""
+
+    version: int = 0
+    """Version of the digests; 0: the node or the file has none."""
+    parts: tuple[int, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return the line of the file."""
+        return json.dumps({"version": self.version, "parts": self.parts}).encode() + b"\n"
+
+
 class SnapshotFileWriter:
     """Writes a snapshot file.
 
@@ -76,7 +91,9 @@ class SnapshotFileWriter:
         Raises:
             SnapshotFileInvalid: the file has no complete header.
         """
-        info = read_header(self._file)
+        version, info = read_header(self._file)
+        if version is not SnapshotFileVersion.V2:
+            raise SnapshotFileInvalid("the incomplete file has an older format")
         self._digest.update(info.encode())
         while piece := self._file.read(PIECE_BYTES):
             self._digest.update(piece)
@@ -91,8 +108,9 @@ class SnapshotFileWriter:
         self._write(piece)
         self.written += len(piece)
 
-    def finish(self) -> None:
-        """Write the digest after the last piece."""
+    def finish(self, records: RecordDigests) -> None:
+        """Write the digests of the records and of the file after the last piece."""
+        self._write(records.encode())
         self._file.write(self._digest.digest())
 
     def _write(self, content: bytes) -> None:
@@ -122,8 +140,10 @@ class SnapshotFileReader:
     def __init__(self, file: BinaryIO, report: Report = report_nothing) -> None:
         self._file = file
         self._report = report
-        self.info = read_header(file)
-        self._digest = hashlib.sha256(self.info.encode())
+        self.version, self.info = read_header(file)
+        self._digest = hashlib.sha256(_first_line(self.version) + self.info.encode()[len(MAGIC) :])
+        self.records = RecordDigests()
+        """Digests of the records; read after the content."""
 
     def content(self) -> Iterator[bytes]:
         """Yield the content in pieces, and check the digest after the last piece.
@@ -141,20 +161,28 @@ class SnapshotFileReader:
             left -= len(piece)
             yield piece
             self._report(len(piece), self.info.content_bytes)
+        line = b""
+        if self.version is not SnapshotFileVersion.V1:
+            line = self._file.readline(DIGESTS_BYTES_MAX)
+            self._digest.update(line)
         if self._file.read(DIGEST_BYTES) != self._digest.digest():
             raise SnapshotFileInvalid("the digest differs: the file was altered or truncated")
         if self._file.read(1):
             raise SnapshotFileInvalid("the file has data after its end")
+        if line:
+            values = json.loads(line)  # right, because the digest of the file is right
+            self.records = RecordDigests(values["version"], tuple(values["parts"]))
 
 
-def read_header(file: BinaryIO) -> SnapshotInfo:
-    """Read the header at the start of a file.
+def read_header(file: BinaryIO) -> tuple[SnapshotFileVersion, SnapshotInfo]:
+    """Read the format and the header at the start of a file.
 
     Raises:
         SnapshotFileInvalid: the file has no valid header.
     """
     magic = file.readline(len(MAGIC) + FORMAT_DIGITS_MAX)
-    if magic != MAGIC:
+    version = next((each for each in SnapshotFileVersion if magic == _first_line(each)), None)
+    if version is None:
         _refuse_format(magic)
     line = file.readline(HEADER_BYTES_MAX)
     try:
@@ -164,13 +192,17 @@ def read_header(file: BinaryIO) -> SnapshotInfo:
         raise SnapshotFileInvalid("the header is damaged") from error
     types = {field.name: field.type for field in fields(SnapshotInfo)}
     is_valid = all(type(values[name]).__name__ == of for name, of in types.items())
-    if not is_valid or info.encode() != magic + line or info.content_bytes < 0:
+    if not is_valid or info.encode() != MAGIC + line or info.content_bytes < 0:
         raise SnapshotFileInvalid("the header is damaged")
-    return info
+    return version, info
+
+
+def _first_line(version: SnapshotFileVersion) -> bytes:
+    return _NAME + b"%d\n" % version
 
 
 def _refuse_format(line: bytes) -> NoReturn:
-    """Refuse a file whose first line does not name the only known format."""
+    """Refuse a file whose first line does not name a known format."""
     found = re.fullmatch(rb"([1-9][0-9]*)\n", line.removeprefix(_NAME))
     if not line.startswith(_NAME) or found is None:
         raise SnapshotFileInvalid("the file is not a taskraft snapshot")

@@ -368,7 +368,7 @@ class QueueMachine:
             frozen.store.close()
         place = self._state.place
         return RocksSnapshot(
-            LogIndex(index), frozen.place, formats.snapshot, partial(self._note_damage, place)
+            LogIndex(index), frozen.place, formats, partial(self._note_damage, place)
         )
 
     def _note_damage(self, place: Path, damage: Damage) -> None:

@@ -15,7 +15,7 @@ import re
 import shutil
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,17 +24,21 @@ from taskraft_replication.damage import Damage, DamagedPart
 from taskraft_replication.errors import FormatUnknown, SnapshotBroken, SnapshotUnavailable
 from taskraft_replication.storage.filesystem import sync_directory
 from taskraft_service import wire
+from taskraft_service.queue.persistence.record_digest import DIGESTS
 from taskraft_service.storage.frozen_check import find_damage
+from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.scrubber import Pause
 from taskraft_service.storage.state_scrub import scrub_table
-from taskraft_service.versions import SnapshotVersion, known_formats
+from taskraft_service.versions import Formats, SnapshotVersion, known_formats
 
 MAGIC: Final = b"taskraft state "
 """Start of every snapshot; the number of the format and a line feed follow."""
 FORMAT_DIGITS_MAX: Final = 5
 NAME_BYTES_MAX: Final = 64
 CHECK_CPU_SHARE: Final = 0.25
-"""Maximum share of one core for the check of the tables that are sent."""
+"""Maximum share of one core for the check of the tables that are sent, and for the digests."""
+CACHE_BYTES: Final = 1 << 20
+"""Memory for the blocks that are read for the digests."""
 FILES_MAX: Final = 100_000
 """Maximum number of files; a database of several terabytes has far fewer."""
 
@@ -71,7 +75,7 @@ class RocksSnapshot:
     Args:
         index: index of the last entry whose effects it contains.
         place: directory of the frozen database, owned by this object.
-        version: the format to write.
+        formats: the format to write, and the version of the digests.
         report: receives damage, with the name of a file in ``place``.
     """
 
@@ -79,19 +83,20 @@ class RocksSnapshot:
         self,
         index: LogIndex,
         place: Path,
-        version: SnapshotVersion,
+        formats: Formats,
         report: Callable[[Damage], object] = lambda _: None,
     ) -> None:
         self.index = index
         self._place = place
         self._report = report
+        self.digest_version: Final = formats.digest
         self._checking = threading.Lock()
         self._closed = threading.Event()
         self._checked: set[int] = set()
         """Positions of the files that were checked."""
         names = sorted(path.name for path in place.iterdir() if _NAME.fullmatch(path.name))
         sizes = [(place / name).stat().st_size for name in names]
-        head = bytearray(MAGIC + b"%d\n" % version + wire.varint(len(names)))
+        head = bytearray(MAGIC + b"%d\n" % formats.snapshot + wire.varint(len(names)))
         for name, size in zip(names, sizes, strict=True):
             head += wire.varint(len(name)) + name.encode() + wire.varint(size)
         self._head = bytes(head)
@@ -158,6 +163,26 @@ class RocksSnapshot:
                         self._report(damage)
                         raise SnapshotUnavailable(str(damage))
             self._checked.add(at)
+
+    def digests(self) -> Sequence[int]:
+        """Return the digests of the records; on a worker thread.
+
+        Raises:
+            SnapshotUnavailable: the snapshot was closed meanwhile.
+            StateDamaged: a block is damaged.
+        """
+        store = RocksStore(self._place, CACHE_BYTES, CACHE_BYTES, read_only=True)
+        try:
+            steps = DIGESTS[self.digest_version](store.view().scan)
+            pause = Pause(self._closed.wait, CHECK_CPU_SHARE)
+            while not self._closed.is_set():
+                pause.after(next(steps))
+        except StopIteration as stop:
+            found: Sequence[int] = stop.value
+            return found
+        finally:
+            store.close()
+        raise SnapshotUnavailable("the snapshot was closed")
 
     def close(self) -> None:
         """Delete the frozen files."""

@@ -1,6 +1,7 @@
 """A snapshot of a running node is saved, checked and restored into a new cluster."""
 
 import asyncio
+import hashlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from taskraft.cli import main
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
 from taskraft.v1 import feed_service_pb2
 from taskraft_service.process.node_server import NodeServer
+from taskraft_service.queue.persistence.record_digest import PARTS
 from tests.service.conftest import ack, config_in, create, put, running, take
 from tests.turns import turns_until
 from tools.free_addresses import free_addresses
@@ -184,8 +186,8 @@ async def test_a_damaged_file_changes_nothing(source, tmp_path, damage):
         (b"taskraft state 3\n", "the snapshot has format 3, and this release reads format 2"),
         (b"taskraft state 1\n", "the snapshot has format 1, and this release reads format 2"),
         (
-            b"taskraft snapshot file 2\n",
-            "the snapshot file has format 2, and this release reads format 1",
+            b"taskraft snapshot file 3\n",
+            "the snapshot file has format 3, and this release reads format 1, 2",
         ),
     ],
 )
@@ -203,6 +205,25 @@ async def test_a_file_of_another_format_changes_nothing(source, tmp_path, line, 
         (shown,) = result.output.strip().splitlines()
         assert refusal in shown
     assert not contents(config.data_dir)
+
+
+async def test_records_that_differ_from_the_state_of_the_node_are_found(source, tmp_path):
+    """The digest of the file is right: the file says what it was written with."""
+    await create(source)
+    await put(source, b"x" * 1000)
+    file = await saved(source, tmp_path / "f.snapshot")
+    before, line, _ = re.split(rb"(\{\"version\": 1, .*\}\n)", file.read_bytes())
+    records = json.loads(line)
+    assert len(records["parts"]) == PARTS
+    records["parts"][0] ^= 1
+    raw = before + json.dumps(records).encode() + b"\n"
+    file.write_bytes(raw + hashlib.sha256(raw).digest())
+    config, variables = restored_in(tmp_path / "new")
+    for words in (("restore", file), ("verify", file)):
+        result = await snapshot(*words, **variables)
+        assert result.exit_code == 1
+        assert "differ from the state of the node that was saved, in sessions" in result.output
+    assert not config.data_dir.exists()
 
 
 async def test_a_restore_needs_an_empty_directory_and_another_cluster_id(source, tmp_path):

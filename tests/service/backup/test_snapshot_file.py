@@ -1,11 +1,13 @@
 """A snapshot file is read back as written, and any damage to it is found."""
 
+import hashlib
 import io
 
 import pytest
 
 from taskraft_service.backup.snapshot_file import (
     MAGIC,
+    RecordDigests,
     SnapshotFileInvalid,
     SnapshotFileReader,
     SnapshotFileWriter,
@@ -13,6 +15,7 @@ from taskraft_service.backup.snapshot_file import (
     read_header,
 )
 
+RECORDS = RecordDigests(1, (7, 0, 4_294_967_295))
 CONTENT = bytes(range(256)) * 3
 INFO = SnapshotInfo("id", "shop", "n1", 17, 3, 1_700_000_000_000, "0.1.0", len(CONTENT))
 
@@ -23,17 +26,30 @@ def whole():
     writer.begin(INFO)
     for start in range(0, len(CONTENT), 100):
         writer.add(CONTENT[start : start + 100])
-    writer.finish()
+    writer.finish(RECORDS)
     return file.getvalue()
+
+
+def first_format():
+    """Return the same file in format 1, which has no digests of records."""
+    head = INFO.encode().replace(MAGIC, b"taskraft snapshot file 1\n")
+    raw = head + CONTENT
+    return raw + hashlib.sha256(raw).digest()
 
 
 def content_of(raw):
     reader = SnapshotFileReader(io.BytesIO(raw))
-    return reader.info, b"".join(reader.content())
+    return reader.info, b"".join(reader.content()), reader.records
 
 
 def test_a_file_is_read_as_it_was_written():
-    assert content_of(whole()) == (INFO, CONTENT)
+    assert content_of(whole()) == (INFO, CONTENT, RECORDS)
+
+
+def test_a_file_of_format_1_is_read_without_digests_of_records():
+    assert content_of(first_format()) == (INFO, CONTENT, RecordDigests())
+    with pytest.raises(SnapshotFileInvalid, match="an older format"):
+        SnapshotFileWriter(io.BytesIO(first_format()[:-40])).resume()
 
 
 def test_each_piece_is_reported_with_the_size_of_the_content():
@@ -66,13 +82,13 @@ def test_data_after_the_end_is_found():
         content_of(whole() + b"x")
 
 
-@pytest.mark.parametrize("number", [2, 10, 99_999])
+@pytest.mark.parametrize("number", [3, 10, 99_999])
 def test_the_format_of_a_newer_version_is_named(number):
     newer = whole().replace(MAGIC, b"taskraft snapshot file %d\n" % number)
     with pytest.raises(SnapshotFileInvalid) as refused:
         read_header(io.BytesIO(newer))
     assert str(refused.value) == (
-        f"the snapshot file has format {number}, and this release reads format 1; "
+        f"the snapshot file has format {number}, and this release reads format 1, 2; "
         f"use the release that wrote it, see docs/upgrading.md"
     )
 
@@ -90,8 +106,8 @@ def test_an_incomplete_file_is_continued(kept):
     assert writer.resume() == INFO
     assert writer.written == kept
     writer.add(CONTENT[kept:])
-    writer.finish()
-    assert content_of(file.getvalue()) == (INFO, CONTENT)
+    writer.finish(RECORDS)
+    assert content_of(file.getvalue()) == (INFO, CONTENT, RECORDS)
 
 
 def test_a_file_with_a_part_of_its_digest_is_not_continued():

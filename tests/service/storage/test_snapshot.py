@@ -17,10 +17,10 @@ from taskraft_service.storage.snapshot import (
     SnapshotForeign,
     build,
 )
-from taskraft_service.versions import SnapshotVersion
+from taskraft_service.versions import FORMATS, HIGHEST
 
 MIB = 1 << 20
-V2 = SnapshotVersion.V2
+V2 = FORMATS[HIGHEST]
 FIRST_LINE = b"taskraft state 2\n"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -57,12 +57,25 @@ class SnapshotOrigin:
 
 
 class _SavedSnapshot:
-    """A frozen state with the header that describes it."""
+    """A frozen state with the header that describes it; its digests are computed meanwhile."""
 
     def __init__(self, header: pb.SnapshotHeader, content: RocksSnapshot) -> None:
         self.header = header
         self.content = content
         self.close = content.close
+        self._digests = asyncio.ensure_future(asyncio.to_thread(content.digests))
+        self._digests.add_done_callback(_look_at)
+
+    async def digest(self) -> pb.SnapshotDigest:
+        """Return the digests, once they are computed."""
+        parts = await asyncio.shield(self._digests)
+        return pb.SnapshotDigest(version=self.content.digest_version, parts=parts)
+
+
+def _look_at(digests: asyncio.Future[Sequence[int]]) -> None:
+    """Look at the failure of digests that nobody waits for any more."""
+    if not digests.cancelled():
+        digests.exception()
 
 
 class SnapshotTransfers:
@@ -111,7 +124,7 @@ class SnapshotTransfers:
         stream: MessageStream,
         caller: Caller,
     ) -> None:
-        """Send the content from the requested offset on, at the limited rate."""
+        """Send the content from the requested offset on, at the limited rate, then the digest."""
         loop = asyncio.get_running_loop()
         began, offset = loop.time(), request.offset
         while offset < saved.header.content_bytes:
@@ -130,6 +143,8 @@ class SnapshotTransfers:
             ahead = (offset - request.offset) / RATE_BYTES_PER_SECOND - (loop.time() - began)
             if ahead > 0:
                 await asyncio.sleep(ahead)
+        digest = pb.SaveSnapshotResponse(digest=await saved.digest())
+        await stream.write(digest.SerializeToString())
         self._completed()
 
     def _find(self, request: pb.SaveSnapshotRequest) -> KeptSnapshot[_SavedSnapshot]:

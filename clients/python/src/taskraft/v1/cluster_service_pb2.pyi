@@ -1162,6 +1162,7 @@ class SaveSnapshotResponse(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     CONTENT_CRC32C_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
     """The next piece of the content."""
     content_crc32c: _builtins.int
@@ -1170,17 +1171,54 @@ class SaveSnapshotResponse(_message.Message):
     def header(self) -> Global___SnapshotHeader:
         """Only in the first message, which has no content."""
 
+    @_builtins.property
+    def digest(self) -> Global___SnapshotDigest:
+        """Only in the last message, which has no content."""
+
     def __init__(
         self,
         *,
         header: Global___SnapshotHeader | None = ...,
         content: _builtins.bytes = ...,
         content_crc32c: _builtins.int = ...,
+        digest: Global___SnapshotDigest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "content_crc32c", b"content_crc32c", "header", b"header"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "content_crc32c", b"content_crc32c", "digest", b"digest", "header", b"header"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SaveSnapshotResponse: _TypeAlias = SaveSnapshotResponse  # noqa: Y015
+
+@_typing.final
+class SnapshotDigest(_message.Message):
+    """Digests of the records in a snapshot. The node computes them from its state, and not from the
+    bytes that it sends, so that a restored snapshot can be compared with the state of the node.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the digests."""
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Digest of each part of the records: the records without a tube, then those of the tubes by
+        their numbers.
+        """
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        parts: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotDigest: _TypeAlias = SnapshotDigest  # noqa: Y015
