@@ -91,6 +91,7 @@ class RocksSnapshot:
         self._report = report
         self.digest_version: Final = formats.digest
         self._checking = threading.Lock()
+        self._digesting = threading.Lock()
         self._closed = threading.Event()
         self._checked: set[int] = set()
         """Positions of the files that were checked."""
@@ -171,23 +172,31 @@ class RocksSnapshot:
             SnapshotUnavailable: the snapshot was closed meanwhile.
             StateDamaged: a block is damaged.
         """
-        store = RocksStore(self._place, CACHE_BYTES, CACHE_BYTES, read_only=True)
+        with self._digesting:
+            if self._closed.is_set():
+                raise SnapshotUnavailable("the snapshot was closed")
+            store = RocksStore(self._place, CACHE_BYTES, CACHE_BYTES, read_only=True)
+            try:
+                return self._digests_of(store)
+            finally:
+                store.close()
+
+    def _digests_of(self, store: RocksStore) -> Sequence[int]:
+        steps = DIGESTS[self.digest_version](store.view().scan)
+        pause = Pause(self._closed.wait, CHECK_CPU_SHARE)
         try:
-            steps = DIGESTS[self.digest_version](store.view().scan)
-            pause = Pause(self._closed.wait, CHECK_CPU_SHARE)
             while not self._closed.is_set():
                 pause.after(next(steps))
         except StopIteration as stop:
             found: Sequence[int] = stop.value
             return found
-        finally:
-            store.close()
         raise SnapshotUnavailable("the snapshot was closed")
 
     def close(self) -> None:
-        """Delete the frozen files."""
+        """Delete the frozen files; wait until a digest has ended its step."""
         self._closed.set()
-        shutil.rmtree(self._place)
+        with self._digesting:
+            shutil.rmtree(self._place)
 
 
 class _Stream:

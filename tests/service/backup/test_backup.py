@@ -14,6 +14,7 @@ from taskraft import AsyncClient
 from taskraft.cli import main
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
 from taskraft.v1 import feed_service_pb2
+from taskraft_service.backup.snapshot_file import MAGIC
 from taskraft_service.process.node_server import NodeServer
 from taskraft_service.queue.persistence.record_digest import PARTS
 from tests.service.conftest import ack, config_in, create, put, running, take
@@ -212,7 +213,7 @@ async def test_records_that_differ_from_the_state_of_the_node_are_found(source, 
     await create(source)
     await put(source, b"x" * 1000)
     file = await saved(source, tmp_path / "f.snapshot")
-    before, line, _ = re.split(rb"(\{\"version\": 1, .*\}\n)", file.read_bytes())
+    before, line, _ = re.split(rb"(\{\"version\": \d+, .*\}\n)", file.read_bytes())
     records = json.loads(line)
     assert len(records["parts"]) == PARTS
     records["parts"][0] ^= 1
@@ -282,7 +283,7 @@ async def test_an_incomplete_file_is_completed(source, tmp_path):
     stream.cancel()
     assert header.content_bytes > len(piece)
     values = {field.name: getattr(header, field.name) for field in header.DESCRIPTOR.fields}
-    head = b"taskraft snapshot file 1\n" + json.dumps(values).encode() + b"\n"
+    head = MAGIC + json.dumps(values).encode() + b"\n"
     (tmp_path / "f.snapshot.part").write_bytes(head + piece[:1000])
     await put(source, b"after the snapshot")
     await saved(source, file)

@@ -267,7 +267,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
     def snapshot(
         self, *, local: bool = False, snapshot_id: str = "", offset: int = 0
     ) -> AsyncIterator[cluster_service_pb2.SaveSnapshotResponse]:
-        """Yield a snapshot of the cluster: a message with its header, then pieces of its content.
+        """Yield a snapshot of the cluster: its header, pieces of its content, the digest.
 
         After a broken connection, the transfer continues on the same node.
         `taskraft snapshot save` writes the messages to a file.

@@ -40,14 +40,14 @@ class _Transfer:
         self._node = connection.nodes.next_node()
         self._header: cluster_service_pb2.SnapshotHeader | None = None
         self._failures = 0
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the whole content has arrived."""
-        return self._header is not None and self._request.offset == self._header.content_bytes
+        self.is_complete = False
+        """Whether the whole content and the digest have arrived."""
 
     async def attempt(self) -> AsyncIterator[cluster_service_pb2.SaveSnapshotResponse]:
-        """Yield the messages of one attempt; the header is yielded only once."""
+        """Yield the messages of one attempt; the header is yielded only once.
+
+        A server without digests ends the stream after the content.
+        """
         async for message in self._node.cluster.SaveSnapshot(self._request):
             if self._header is None:
                 self._header = message.header
@@ -57,6 +57,11 @@ class _Transfer:
                 self._failures = 0
                 self._request.offset += len(message.content)
                 yield message
+            elif message.HasField("digest"):
+                self.is_complete = True
+                yield message
+        if self._header is not None and self._request.offset == self._header.content_bytes:
+            self.is_complete = True
 
     async def prepare_next(self, error: errors.TaskraftError) -> None:
         """Wait and choose the next node; raise the error if no attempt is left."""
@@ -82,7 +87,7 @@ class _Transfer:
 async def read_snapshot(
     connection: Connection, *, local: bool, snapshot_id: str, offset: int
 ) -> AsyncIterator[cluster_service_pb2.SaveSnapshotResponse]:
-    """Yield the header, then the pieces of the content in order.
+    """Yield the header, then the pieces of the content in order, then the digest.
 
     A node keeps a snapshot for some minutes, so a broken transfer continues at its offset.
 

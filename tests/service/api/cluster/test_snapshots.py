@@ -8,6 +8,8 @@ from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import task_pb2
 from taskraft_service.api.cluster import snapshots
 from taskraft_service.api.state import kept_snapshots
+from taskraft_service.queue.persistence.record_digest import PARTS, part_of
+from taskraft_service.versions import DigestVersion
 from tests.service.conftest import create, put, reason_of
 from tests.turns import turns_until
 
@@ -24,6 +26,23 @@ async def read(node, **fields):
         assert google_crc32c.value(message.content) == message.content_crc32c
         content += message.content
     return header, content
+
+
+async def digests(node):
+    """Return the digests of a stream, which only the last message has."""
+    messages = [each async for each in node.cluster.SaveSnapshot(pb.SaveSnapshotRequest())]
+    assert [each.HasField("digest") for each in messages] == [False] * (len(messages) - 1) + [True]
+    assert messages[-1].digest.version == DigestVersion.V1
+    return list(messages[-1].digest.parts)
+
+
+async def test_the_last_message_has_the_digests_of_the_records(node):
+    await create(node)
+    empty = await digests(node)
+    await put(node, b"x")
+    changed = await digests(node)
+    assert await digests(node) == changed
+    assert [part for part in range(PARTS) if empty[part] != changed[part]] == [part_of(1)]
 
 
 async def refused(node, **fields):
