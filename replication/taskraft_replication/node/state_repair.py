@@ -16,7 +16,12 @@ from typing import Final
 from grpc import aio
 
 from taskraft_replication.core.types import MemberInfo
-from taskraft_replication.errors import MessageMalformed, SnapshotBroken, StateLost
+from taskraft_replication.errors import (
+    FormatUnknown,
+    MessageMalformed,
+    SnapshotBroken,
+    StateLost,
+)
 from taskraft_replication.machine import StagedState, StateMachine
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.open_storage import open_rebuild
@@ -63,6 +68,7 @@ async def repair_state(
     Raises:
         LogDamaged: the log or the vote is damaged too, so the member must be replaced.
         StateLost: there is no other member.
+        FormatUnknown: no peer has a usable state, and this release does not read the state of one.
     """
     rebuild = await open_rebuild(config)
     try:
@@ -84,6 +90,8 @@ async def repair_state(
             for peer in (*peers[first:], *peers[:first]):
                 if await attempts.succeed_with(peer):
                     return
+            if attempts.unknown_format is not None:
+                raise attempts.unknown_format
             await asyncio.sleep(min(PAUSE_SECONDS_MAX, FIRST_PAUSE_SECONDS * 2 ** min(attempt, 9)))
     finally:
         await asyncio.to_thread(rebuild.close)
@@ -106,6 +114,8 @@ class _Attempts:
         self._security = security
         self._inbox = inbox
         self._report = report
+        self.unknown_format: FormatUnknown | None = None
+        """The last refusal of a state that a peer of another release has sent."""
         self._own = Membership(
             config.cluster_id,
             config.group_id,
@@ -127,6 +137,9 @@ class _Attempts:
             reason = str(error.details())
         except (SnapshotBroken, MessageMalformed, OSError) as error:  # includes TimeoutError
             reason = str(error) or type(error).__name__
+        except FormatUnknown as error:
+            self.unknown_format = error
+            reason = str(error)
         else:
             await asyncio.to_thread(self._rebuild.install, fetched.meta, staged.switch)
             staged.adopt()
@@ -143,6 +156,7 @@ class _Attempts:
 
         Raises:
             SnapshotBroken: the content is no valid state.
+            FormatUnknown: this release does not read the state.
             OSError: the disk has no room for both.
         """
         try:

@@ -7,6 +7,8 @@ majority of the voters to all members. A member that differs from the majority f
 process rebuilds the state. If no majority agrees, no member fails, because nothing shows which
 state is right. The cluster version decides the version of the digests, so members of different
 releases compute the same digests.
+
+A comparison begins once in a period, and soon after a member has started or received a state.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from taskraft_service.queue.persistence.record_digest import DIGESTS, PARTS
 log: Final = structlog.get_logger(__name__)
 
 FIRST_MS_MAX: Final = 60_000
-"""Maximum time between the start of a leadership and its first comparison."""
+"""Maximum time between the start of a leadership and its first comparison, and minimum time between
+two comparisons.
+"""
 ANSWER_MS_MAX: Final = 600_000
 """Time after which the leader asks again, about another entry, if no majority has answered."""
 BEACONS_AHEAD: Final = 4
@@ -135,6 +139,10 @@ class StateComparison:
         """Called when the state of this node is that of a majority."""
         self._led_term = 0
         self._due_ms = 0
+        self._earliest_ms = 0
+        """Time before which the leader begins no comparison, whoever asks for one."""
+        self._wants_comparison = True
+        """Whether no comparison has begun since this member has started or received its state."""
         self._applied_before = applied_index()
         self._asked = 0
         self._index = 0
@@ -156,7 +164,8 @@ class StateComparison:
         is_leader = bool(self._group.lead_term)
         if is_leader:
             self._choose()
-        if not self._asked:
+        wants_comparison = self._wants_comparison and not is_leader
+        if not self._asked and not wants_comparison:
             return b""
         self._is_told = bool(self._own)
         ballot = beacon_pb2.StateBallot(
@@ -164,6 +173,7 @@ class StateComparison:
             index=self._index,
             parts=self._own.parts,
             version=self._own.version,
+            wants_comparison=wants_comparison,
         )
         if is_leader and self._decided is not None:
             version, ballot.decided = self._decided
@@ -186,6 +196,8 @@ class StateComparison:
         is_known = ballot.version in DIGESTS and len(ballot.parts) == PARTS
         digests = Digests(ballot.version, tuple(ballot.parts)) if is_known else _NONE
         if self._group.lead_term:
+            if ballot.wants_comparison:
+                self._due_ms = min(self._due_ms, self._earliest_ms)
             if digests and ballot.index == self._asked and sender not in self._answers:
                 self._answers[sender] = digests
                 self._review()
@@ -201,6 +213,10 @@ class StateComparison:
             if self._is_told:  # otherwise the leader could not log the name of this member
                 self._check_own()
 
+    def state_received(self) -> None:
+        """Note that this member uses a state which another member has sent."""
+        self._wants_comparison = True
+
     def computed(self, index: LogIndex, version: int, parts: Sequence[int]) -> None:
         """Receive the digests of this member's state after an entry."""
         if index != self._asked:
@@ -212,6 +228,8 @@ class StateComparison:
 
     def _ask(self, index: int) -> None:
         """Begin a comparison at an entry."""
+        if index >= self._applied_index():
+            self._wants_comparison = False
         self._asked, self._decided = index, None
         self._index, self._own, self._right = 0, _NONE, _NONE
         self._is_told = False
@@ -227,10 +245,11 @@ class StateComparison:
         if term != self._led_term:
             self._led_term = term
             self._asked = 0
-            self._due_ms = now_ms + min(FIRST_MS_MAX, self._period_ms)
+            self._due_ms = self._earliest_ms = now_ms + min(FIRST_MS_MAX, self._period_ms)
         if now_ms < self._due_ms or len(self._group.voters) < 2:
             return
         self._due_ms = now_ms + min(ANSWER_MS_MAX, self._period_ms)
+        self._earliest_ms = now_ms + min(FIRST_MS_MAX, self._period_ms)
         self._ask(applied + BEACONS_AHEAD * ahead)
 
     def _review(self) -> None:

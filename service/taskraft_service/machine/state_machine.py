@@ -115,6 +115,8 @@ class QueueMachine:
         self.failed_drivers = FailedDrivers(lambda: self.queue.quarantines)
         self.report_damage: Callable[[Damage], object] = _report_nowhere
         """Receives damage that a snapshot has found; called on a worker thread."""
+        self.state_received: Callable[[], object] = lambda: None
+        """Called when this machine uses a state that another member has sent."""
         self._use_view: UseView = _use_no_view
         self._own: dict[bytes, tuple[int, Sequence[LoggedCommand]]] = {}
         self._listeners: list[Callable[[int], None]] = []
@@ -427,6 +429,7 @@ class QueueMachine:
         before = self._state
         self._own.clear()
         self._use(state)
+        self.state_received()
         self._notify_listeners(self.queue.now_ms)
         return before
 

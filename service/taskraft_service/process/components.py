@@ -139,6 +139,7 @@ class NodeComponents:
         )
         copies = DamagedCopies(config.data_dir, (STATE_DIRECTORY, f"raft-{GROUP_ID}"))
         self.comparison.agreed = copies.state_agreed
+        machine.state_received = self.comparison.state_received
         damage = DamageResponse(node, partial(is_replaced_after, config))
         machine.report_damage = lambda found: call_soon(damage.damage_found, found)
         self.unknown_tables = UnknownTables()

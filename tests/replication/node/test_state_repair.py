@@ -6,7 +6,12 @@ import threading
 
 import pytest
 
-from taskraft_replication.errors import SnapshotBroken, SnapshotUnavailable, StateLost
+from taskraft_replication.errors import (
+    FormatUnknown,
+    SnapshotBroken,
+    SnapshotUnavailable,
+    StateLost,
+)
 from taskraft_replication.node import state_repair
 from taskraft_replication.node.state_repair import repair_state
 from taskraft_replication.peers import state_transfer
@@ -83,9 +88,24 @@ async def test_damage_that_the_sender_finds_while_it_sends_ends_the_transfer(los
 
 
 async def test_a_received_state_with_a_damaged_block_is_refused_and_the_next_one_is_asked(lost):
+    """Senders of older releases do not check what they send."""
     refuse_once(lost.machine, "stage_snapshot", SnapshotBroken("block 9 is damaged"))
     await lost.repair()
     assert lost.told == ["cannot use the state of m1: block 9 is damaged"]
+
+
+async def test_the_state_of_another_release_is_refused_and_the_next_one_is_asked(lost):
+    refuse_once(lost.machine, "stage_snapshot", FormatUnknown("the snapshot has format 1"))
+    await lost.repair()
+    assert lost.told == ["cannot use the state of m1: the snapshot has format 1"]
+
+
+async def test_only_states_of_another_release_end_the_node(lost):
+    for _ in lost.others():
+        refuse_once(lost.machine, "stage_snapshot", FormatUnknown("the snapshot has format 1"))
+    with pytest.raises(FormatUnknown, match="format 1"):
+        await lost.repair()
+    assert len(lost.told) == 2
 
 
 @pytest.mark.shows_fault(

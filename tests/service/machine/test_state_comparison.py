@@ -112,6 +112,43 @@ def test_a_leader_in_the_minority_stops():
     assert "is 1" in str(members[0].failures[0])
 
 
+def test_a_member_that_has_received_a_state_is_compared_soon():
+    members = cluster(3)
+    leader, _, received = members
+    compare(members, [RIGHT] * 3)
+    for member in members:
+        member.applied = 20
+    received.comparison.state_received()
+    leader.now_ms = 2 * FIRST_MS_MAX - 1
+    exchange(members)
+    assert len(leader.asked) == 1, "the last comparison began less than a minute ago"
+    leader.now_ms += 1
+    exchange(members)
+    assert leader.asked == [10, 20]
+    for member, parts in zip(members, (RIGHT, RIGHT, WRONG), strict=True):
+        member.comparison.computed(20, VERSION, parts)
+    exchange(members)
+    assert received.failures
+    leader.now_ms += FIRST_MS_MAX
+    exchange(members)
+    assert len(leader.asked) == 2, "nobody waits for another comparison"
+
+
+def test_a_member_whose_state_is_newer_than_the_named_entry_asks_for_another_one():
+    members = cluster(3)
+    leader, *_, late = members
+    assert late.comparison.make(), "no comparison has begun since the start of the member"
+    late.applied = 11
+    compare(members, [RIGHT, RIGHT, None])
+    leader.applied = 12
+    leader.now_ms += FIRST_MS_MAX
+    exchange(members)
+    assert late.asked[-1] > 11
+    leader.now_ms += FIRST_MS_MAX
+    exchange(members)
+    assert len(leader.asked) == 2
+
+
 @pytest.mark.parametrize(
     ("digests", "voters"),
     [

@@ -32,7 +32,6 @@ from taskraft_service.queue.store.keys import META
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotDamaged
-from taskraft_service.versions import SnapshotVersion
 from taskraft_service.wire import WireMalformed
 
 MIB = 1 << 20
@@ -407,7 +406,7 @@ def test_a_snapshot_of_a_newer_cluster_version_names_the_version(tmp_path, machi
     other._state.store.write([(META, bytes((19, 0, 2)) + meta[3:])])
     place = other._directory.outgoing()
     other._state.store.freeze(place)
-    newer = RocksSnapshot(LogIndex(3), place, SnapshotVersion.V2)
+    newer = RocksSnapshot(LogIndex(3), place, versions.FORMATS[versions.HIGHEST])
     with pytest.raises(FormatUnknown, match="run a release that speaks cluster version 2"):
         machine.stage_snapshot(LogIndex(3), [content_of(newer)])
     assert len(list(machine._directory._path.glob("0*"))) == 1, "no file of the snapshot is left"

@@ -20,7 +20,7 @@ from taskraft_service.storage.snapshot import (
 from taskraft_service.versions import FORMATS, HIGHEST
 
 MIB = 1 << 20
-V2 = FORMATS[HIGHEST]
+NEWEST = FORMATS[HIGHEST]
 FIRST_LINE = b"taskraft state 2\n"
 
 
@@ -53,7 +53,7 @@ def test_a_snapshot_builds_an_equal_store(tmp_path_factory, pairs, size):
     store = RocksStore(place / "a", MIB, MIB)
     store.write(list(pairs.items()))
     store.freeze(place / "frozen")
-    snapshot = RocksSnapshot(7, place / "frozen", V2)
+    snapshot = RocksSnapshot(7, place / "frozen", NEWEST)
     store.write([(b"later", b"x")])
     content = content_of(snapshot)
     assert content == content_of(snapshot, size), (
@@ -91,7 +91,7 @@ def flip(place):
 def test_a_damaged_table_is_reported_and_not_sent(frozen):
     found = []
     flip(frozen)
-    snapshot = RocksSnapshot(1, frozen, V2, found.append)
+    snapshot = RocksSnapshot(1, frozen, NEWEST, found.append)
     with pytest.raises(SnapshotUnavailable, match="sst is damaged at byte 0"):
         content_of(snapshot)
     (damage,) = found
@@ -104,7 +104,7 @@ def test_a_damaged_table_is_reported_and_not_sent(frozen):
     "reads all blocks before it gives up anything, and refuses the state",
 )
 def test_a_received_table_with_a_damaged_block_is_refused(frozen, tmp_path):
-    whole = content_of(RocksSnapshot(1, frozen, V2))
+    whole = content_of(RocksSnapshot(1, frozen, NEWEST))
     (table,) = frozen.glob("*.sst")
     before = table.read_bytes()
     flip(frozen)
@@ -119,7 +119,7 @@ def test_a_snapshot_is_read_from_any_offset(tmp_path):
     store = RocksStore(tmp_path / "a", MIB, MIB)
     store.write([(b"%05d" % number, b"x%d" % number) for number in range(10_000)])
     store.freeze(tmp_path / "frozen")
-    snapshot = RocksSnapshot(1, tmp_path / "frozen", V2)
+    snapshot = RocksSnapshot(1, tmp_path / "frozen", NEWEST)
     whole = content_of(snapshot)
     for offset in range(0, len(whole), 997):
         assert snapshot.read(offset, 1500) == whole[offset : offset + 1500]
@@ -191,7 +191,7 @@ def test_a_state_with_too_many_files_for_a_snapshot_is_not_sent(tmp_path, monkey
     store = RocksStore(tmp_path / "a", MIB, MIB)
     store.write([(b"a", b"x")])
     store.freeze(tmp_path / "frozen")
-    kept = RocksSnapshot(1, tmp_path / "frozen", V2)
+    kept = RocksSnapshot(1, tmp_path / "frozen", NEWEST)
     monkeypatch.setattr(snapshot_module, "FILES_MAX", len(list((tmp_path / "frozen").iterdir())))
     assert content_of(kept)
     monkeypatch.setattr(snapshot_module, "FILES_MAX", 1)

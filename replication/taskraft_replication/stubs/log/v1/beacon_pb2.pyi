@@ -134,6 +134,7 @@ class StateBallot(_message.Message):
     PARTS_FIELD_NUMBER: _builtins.int
     DECIDED_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    WANTS_COMPARISON_FIELD_NUMBER: _builtins.int
     asked_index: _builtins.int
     """Index of the entry after which the members compute digests. Only the leader sets it. 0: none."""
     index: _builtins.int
@@ -145,6 +146,10 @@ class StateBallot(_message.Message):
     version: _builtins.int
     """Version of the digests in parts and in decided. The cluster version after the entry decides the version.
     Digests of different versions are not compared.
+    """
+    wants_comparison: _builtins.bool
+    """Whether the sender asks for a comparison soon: no comparison has begun since the sender has started, or
+    has received its state. The leader itself does not set the field.
     """
     @_builtins.property
     def parts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -158,10 +163,11 @@ class StateBallot(_message.Message):
         parts: _abc.Iterable[_builtins.int] | None = ...,
         decided: _builtins.int | None = ...,
         version: _builtins.int = ...,
+        wants_comparison: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_decided", b"_decided", "decided", b"decided"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided", b"_decided", "asked_index", b"asked_index", "decided", b"decided", "index", b"index", "parts", b"parts", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided", b"_decided", "asked_index", b"asked_index", "decided", b"decided", "index", b"index", "parts", b"parts", "version", b"version", "wants_comparison", b"wants_comparison"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__decided: _TypeAlias = _typing.Literal["decided"]  # noqa: Y015
     _WhichOneofArgType__decided: _TypeAlias = _typing.Literal["_decided", b"_decided"]  # noqa: Y015
