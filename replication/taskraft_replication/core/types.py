@@ -84,6 +84,8 @@ class MemberInfo:
     """Identity of the member's data directory; empty until the member has joined."""
     replaces: MemberId = MemberId(0)
     """The voter that this learner replaces once it has caught up; 0: none."""
+    added_itself: bool = False
+    """Whether the node has added itself, and no operator has admitted the node yet."""
 
 
 @value
@@ -105,6 +107,8 @@ class Roster:
     """Highest member id ever assigned. Member ids are never reused."""
     changes_made: tuple[ChangeMade, ...] = ()
     """The most recent requested changes, oldest first."""
+    removed_names: tuple[str, ...] = ()
+    """Names of nodes that were removed and not added again, the latest last."""
 
 
 @value

@@ -21,24 +21,28 @@ def encode_conf_state(conf_state: ConfState) -> pb.ConfState:
     )
 
 
+def encode_member(info: MemberInfo) -> pb.MemberInfo:
+    """Return the protobuf message of a member."""
+    return pb.MemberInfo(
+        member=info.member,
+        name=info.name,
+        peer_address=info.peer_address,
+        client_address=info.client_address,
+        directory_id=info.directory_id,
+        replaces=info.replaces,
+        added_itself=info.added_itself,
+    )
+
+
 def encode_roster(roster: Roster) -> pb.Roster:
     """Return the protobuf message of a roster."""
     return pb.Roster(
-        members=[
-            pb.MemberInfo(
-                member=info.member,
-                name=info.name,
-                peer_address=info.peer_address,
-                client_address=info.client_address,
-                directory_id=info.directory_id,
-                replaces=info.replaces,
-            )
-            for info in roster.members
-        ],
+        members=[encode_member(info) for info in roster.members],
         last_member=roster.last_member,
         changes_made=[
             pb.ChangeMade(request=made.request, member=made.member) for made in roster.changes_made
         ],
+        removed_names=roster.removed_names,
     )
 
 
@@ -58,6 +62,7 @@ def decode_roster(encoded: pb.Roster) -> Roster:
                 client_address=info.client_address,
                 directory_id=info.directory_id,
                 replaces=MemberId(info.replaces),
+                added_itself=info.added_itself,
             )
             for info in encoded.members
         ),
@@ -65,6 +70,7 @@ def decode_roster(encoded: pb.Roster) -> Roster:
         changes_made=tuple(
             ChangeMade(made.request, MemberId(made.member)) for made in encoded.changes_made
         ),
+        removed_names=tuple(encoded.removed_names),
     )
 
 

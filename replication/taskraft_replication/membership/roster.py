@@ -24,6 +24,10 @@ CHANGES_KEPT_MAX: Final = 32
 """Number of recent changes whose retries are recognized. Changes are rare, and callers retry within
 seconds, so a small number is enough.
 """
+REMOVED_NAMES_MAX: Final = 1_000
+"""Number of names of removed nodes that a roster keeps. Once a roster has this number, older names
+may be forgotten, so no node may add itself any more.
+"""
 
 
 def roster_of(infos: Iterable[MemberInfo]) -> Roster:
@@ -40,6 +44,22 @@ def find(roster: Roster, member: MemberId) -> MemberInfo | None:
 def was_removed(roster: Roster, member: MemberId) -> bool:
     """Return whether ``member`` was removed; False for an id that was not assigned yet."""
     return 0 < member <= roster.last_member and find(roster, member) is None
+
+
+def is_named(info: MemberInfo, node: str) -> bool:
+    """Return whether a member is the node of a name; certificates ignore the case of names."""
+    return info.name.lower() == node.lower()
+
+
+def was_node_removed(roster: Roster, node: str) -> bool:
+    """Return whether a node was removed, and not added again."""
+    return node.lower() in (name.lower() for name in roster.removed_names)
+
+
+def may_add_itself(roster: Roster, node: str) -> bool:
+    """Return whether the roster lets a node add itself; False after the node was removed."""
+    is_complete = len(roster.removed_names) < REMOVED_NAMES_MAX
+    return is_complete and not was_node_removed(roster, node)
 
 
 def members_without_directory(roster: Roster) -> tuple[MemberId, ...]:
@@ -111,7 +131,8 @@ def made_before(roster: Roster, request: str) -> MemberId | None:
 def with_roster(after: ConfState, change: ConfChange, before: Roster) -> ConfState:
     """Return ``after``, the configuration that ``change`` led to, with its roster.
 
-    A member stays in the roster while it is in either half of the configuration.
+    A member stays in the roster while it is in either half of the configuration. The name of a node
+    is removed with its last member.
 
     Raises:
         ConfChangeMalformed: the context of the change is not a roster.
@@ -122,7 +143,16 @@ def with_roster(after: ConfState, change: ConfChange, before: Roster) -> ConfSta
     members = tuple(infos[member] for member in here if member in infos)
     last = max((before.last_member, *here))
     made = (*before.changes_made, *named.changes_made)[-CHANGES_KEPT_MAX:]
-    return replace(after, roster=Roster(members, last, made))
+    removed = _removed_names(before, members)
+    return replace(after, roster=Roster(members, last, made, removed))
+
+
+def _removed_names(before: Roster, members: Sequence[MemberInfo]) -> tuple[str, ...]:
+    """Return the names of removed nodes, after ``members`` have taken the place of others."""
+    present = {info.name.lower() for info in members}
+    names = (*before.removed_names, *(info.name for info in before.members if info.name))
+    kept = dict.fromkeys(name for name in names if name.lower() not in present)
+    return tuple(kept)[-REMOVED_NAMES_MAX:]
 
 
 def _named_by(change: ConfChange) -> Roster:

@@ -88,7 +88,12 @@ def addition_of(
         return refused
     voters = [info.member for info in namesakes if info.member in status.conf_state.voters]
     old = voters[0] if voters else MemberId(0)
-    new = replace(wanted, member=MemberId(roster.last_member + 1), replaces=old)
+    new = replace(
+        wanted,
+        member=MemberId(roster.last_member + 1),
+        replaces=old,
+        added_itself=any(info.added_itself for info in namesakes),
+    )
     steps = [
         MemberChange(MemberChangeKind.REMOVE, info.member)
         for info in namesakes

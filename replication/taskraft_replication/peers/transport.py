@@ -24,7 +24,8 @@ from taskraft_replication.errors import (
     SnapshotBroken,
     SnapshotUnusable,
 )
-from taskraft_replication.membership.roster import was_removed
+from taskraft_replication.membership.codec import encode_member
+from taskraft_replication.membership.roster import find, is_named, was_removed
 from taskraft_replication.peers.connection_tickets import ConnectionTickets
 from taskraft_replication.peers.contract import Membership, Receiver
 from taskraft_replication.peers.frame_connection import BEGIN_SECONDS
@@ -43,6 +44,7 @@ from taskraft_replication.peers.reported_calls import ReportedCalls
 from taskraft_replication.peers.security import PeerSecurity, check_node
 from taskraft_replication.peers.snapshot_stream import announced_by, take_chunk
 from taskraft_replication.peers.state_transfer import offer_state
+from taskraft_replication.peers.vouching import MemberUnproven, Vouching
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import (
     PeerServiceServicer,
@@ -102,6 +104,7 @@ class GrpcTransport(PeerServiceServicer):
         self._tickets = ConnectionTickets(FRAME_BYTES_LIMIT, HALF_RECEIVED_BYTES_MAX)
         self._port = PeerPort(self._tickets, security, connections_max)
         self._server: aio.Server | None = None
+        self._vouching = None if security is None else Vouching(security)
         self._options = (
             *_SERVER_OPTIONS,
             ("grpc.max_concurrent_streams", calls_max),
@@ -167,6 +170,7 @@ class GrpcTransport(PeerServiceServicer):
         hello = (await anext(request_iterator, pb.ExchangeRequest())).hello
         try:
             node = self._node_of(context)
+            await self._check_member(hello, node)
             peers = self._check_hello(hello, node)
             peers.serve(MemberId(hello.sender), asyncio.current_task())
             stream = IncomingStream(hello, self._groups, self._incarnations)
@@ -188,7 +192,7 @@ class GrpcTransport(PeerServiceServicer):
                     grpc.StatusCode.ABORTED, f"member {hello.sender} has opened another stream"
                 )
             raise
-        except GroupAbsent as error:
+        except (GroupAbsent, MemberUnproven) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except PeerRefused as error:
             await context.abort(
@@ -216,7 +220,7 @@ class GrpcTransport(PeerServiceServicer):
         try:
             async for answer in self._take_snapshot(request_iterator, self._node_of(context)):
                 yield answer
-        except GroupAbsent as error:
+        except (GroupAbsent, MemberUnproven) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except PeerRefused as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -241,9 +245,10 @@ class GrpcTransport(PeerServiceServicer):
         self._port.call_arrived(context.peer())
         try:
             peers = self._check_identity(request.hello, self._node_of(context))
+            _check_receiver(MemberId(request.hello.sender), peers.roster)
             async for part in offer_state(MemberId(request.hello.sender), peers):
                 yield part
-        except GroupAbsent as error:
+        except (GroupAbsent, MemberUnproven) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except PeerRefused as error:
             await context.abort(
@@ -252,9 +257,38 @@ class GrpcTransport(PeerServiceServicer):
         except (SnapshotBroken, OSError) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
+    async def DescribeMember(
+        self,
+        request: pb.DescribeMemberRequest,
+        context: aio.ServicerContext[pb.DescribeMemberRequest, pb.DescribeMemberResponse],
+    ) -> pb.DescribeMemberResponse:
+        """Return a member to another member; see ``Vouching``."""
+        self._port.call_arrived(context.peer())
+        try:
+            node = self._node_of(context)
+        except PeerRefused as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        peers = self._groups.get(request.group_id)
+        infos = () if peers is None else peers.roster.members
+        is_member = self._security is None or any(is_named(info, node) for info in infos)
+        found = next((info for info in infos if info.member == request.member), None)
+        if not is_member or found is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such member here")
+        return pb.DescribeMemberResponse(member=encode_member(found))
+
     def _node_of(self, context: aio.ServicerContext[Frame, Answer]) -> str:
         """Return the name of the calling node; empty if nodes have no certificates."""
         return "" if self._security is None else self._security.node_of(context.auth_context())
+
+    async def _check_member(self, hello: pb.Hello, node: str) -> None:
+        """Check that a node is a member, as far as this node can know.
+
+        Raises:
+            MemberUnproven: the roster lacks the member, and no known member knows it.
+        """
+        peers = self._groups.get(hello.group_id)
+        if self._vouching is not None and peers is not None:
+            await self._vouching.check(hello.group_id, MemberId(hello.sender), node, peers)
 
     def _check_hello(self, hello: pb.Hello, node: str) -> GrpcPeers:
         peers = self._check_identity(hello, node)
@@ -289,6 +323,7 @@ class GrpcTransport(PeerServiceServicer):
         try:
             async for chunk in chunks:
                 if sink is None:
+                    await self._check_member(chunk.header.hello, node)
                     receiver = self._check_hello(chunk.header.hello, node).receiver
                     message = announced_by(chunk.header)
                     sink = receiver.begin_snapshot(message, chunk.header.transfer_id)
@@ -300,6 +335,16 @@ class GrpcTransport(PeerServiceServicer):
             if sink is not None:
                 sink.abandon()
         raise SnapshotBroken("the stream ended before the content")
+
+
+def _check_receiver(member: MemberId, roster: Roster) -> None:
+    """Check that this node knows a member to which it sends its state: the state has all tasks.
+
+    Raises:
+        MemberUnproven: the roster lacks the member.
+    """
+    if find(roster, member) is None:
+        raise MemberUnproven(f"member {member} is not known here")
 
 
 def _metadata_of(error: PeerRefused) -> tuple[tuple[str, str], ...]:

@@ -84,20 +84,23 @@ def managed_act(caller: Caller, request: Message, names: Sequence[str]) -> Manag
         peer=caller.peer,
         call=_method(request),
         names=tuple(dict.fromkeys(names))[:NAMES_MAX],
-        detail=" ".join((*_person(caller), *_detail(request)))[:DETAIL_CHARACTERS_MAX],
+        detail=" ".join((*_caller_detail(caller), *_detail(request)))[:DETAIL_CHARACTERS_MAX],
     )
 
 
-def _person(caller: Caller) -> Iterator[str]:
-    """Yield the person for whom the caller speaks, if it is known."""
+def _caller_detail(caller: Caller) -> Iterator[str]:
+    """Yield the person for whom the caller speaks, and the node that has forwarded the call."""
     if caller.person:
         yield f"person={caller.person!r}"
+    if caller.via:
+        yield f"via={caller.via}"
 
 
 def _caller(caller: Caller) -> dict[str, str]:
     """Return the fields of a record that name the caller."""
     person = {"person": caller.person} if caller.person else {}
-    return {"principal": caller.name, **person, "peer": caller.peer}
+    via = {"via": caller.via} if caller.via else {}
+    return {"principal": caller.name, **person, "peer": caller.peer, **via}
 
 
 def _detail(request: Message) -> Iterator[str]:

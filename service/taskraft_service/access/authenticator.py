@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import unquote
 
@@ -96,8 +97,9 @@ class ClientAuthenticator:
             raise Unauthenticated(_CREDENTIALS_NEEDED)
         principal, credential = found
         person = person_of(context) if principal.speaks_for else ""
+        token = _token_in(text)
         return AuthenticatedCaller(
-            principal.name, credential, self._current, context.peer(), person
+            principal.name, credential, self._current, context.peer(), person, token=token
         )
 
     def has_valid_token(self, metadata: Metadata) -> bool:
@@ -107,41 +109,85 @@ class ClientAuthenticator:
         return is_token and self._current.principals.of_token(_token_in(text)) is not None
 
 
+class Trust(Enum):
+    """What another node may do at the peer port."""
+
+    NONE = "none"
+    """The node is no member: it may only ask to become one."""
+    TOKENS = "tokens"
+    """The member has added itself: it may forward calls whose token proves the principal."""
+    WORD = "word"
+    """An operator has admitted the member: it may also name the principal of a certificate."""
+
+
 class PeerAuthenticator:
-    """Authenticates calls on the peer port: a member names the principal of a forwarded call.
+    """Authenticates calls on the peer port, where members forward the calls of their clients.
+
+    A token travels with its call, and this node authenticates it again. A certificate proves the
+    principal only to the node that the client has called, so this node must trust the other node.
 
     Args:
         current: the principals in force; None on a node without authentication.
         node_of: returns the name of the node that opened the connection.
-        is_member: returns whether a node is a member; other nodes may only request membership.
+        trust_of: returns how far a node is trusted.
     """
 
     def __init__(
         self,
         current: ReloadedPrincipals | None,
         node_of: Callable[[CallContext], str],
-        is_member: Callable[[str], bool],
+        trust_of: Callable[[str], Trust],
     ) -> None:
         self._current = current
         self._node_of = node_of
-        self._is_member = is_member
+        self._trust_of = trust_of
 
     def authenticate(self, context: CallContext) -> Caller:
         """Return the caller of a request."""
         node = self._node_of(context)
-        if not self._is_member(node):
-            return NodeCaller(node, context.peer())
-        peer = metadata_of(context, PEER_KEY) or context.peer()
-        name = metadata_of(context, PRINCIPAL_KEY)
-        if name.startswith(NodeCaller.PREFIX):
-            return NodeCaller(name.removeprefix(NodeCaller.PREFIX), peer)
+        trust = self._trust_of(node)
         if self._current is None:
-            return ANONYMOUS
-        if not name:
-            return NodeCaller(node, peer)
-        if self._current.principals.principal(name) is None:
+            # Without an access file, every client may do everything.
+            return NodeCaller(node, context.peer()) if trust is Trust.NONE else ANONYMOUS
+        if trust is Trust.NONE:
+            return NodeCaller(node, context.peer())
+        token = _token_in(metadata_of(context, AUTHORIZATION_KEY))
+        name = metadata_of(context, PRINCIPAL_KEY)
+        if token:
+            return self._of_token(token, node, context)
+        if name:
+            return self._of_name(name, node, trust, context)
+        return NodeCaller(node, context.peer())
+
+    def _of_token(self, token: str, node: str, context: CallContext) -> Caller:
+        assert self._current is not None
+        found = self._current.principals.of_token(token)
+        if found is None:
+            raise Unauthenticated("the leader does not know the token of the call")
+        principal, credential = found
+        return AuthenticatedCaller(
+            principal.name,
+            credential,
+            self._current,
+            metadata_of(context, PEER_KEY),
+            person_of(context) if principal.speaks_for else "",
+            token=token,
+            via=node,
+        )
+
+    def _of_name(self, name: str, node: str, trust: Trust, context: CallContext) -> Caller:
+        assert self._current is not None
+        if trust is not Trust.WORD:
+            raise Unauthenticated(
+                f'node "{node}" has added itself, and an operator must admit it before it may'
+                f" forward calls without a token: `taskraft cluster admit {node}`"
+            )
+        principal = self._current.principals.principal(name)
+        if principal is None:
             raise Unauthenticated(f'the leader has no principal "{name}" in its access file')
-        return AuthenticatedCaller(name, "", self._current, peer, person_of(context))
+        person = person_of(context) if principal.speaks_for else ""
+        peer = metadata_of(context, PEER_KEY)
+        return AuthenticatedCaller(name, "", self._current, peer, person, via=node)
 
     def has_valid_token(self, metadata: Metadata) -> bool:
         """Return True: only nodes can connect to this port, and nodes need no token."""
@@ -179,7 +225,7 @@ def value_in(metadata: Metadata, key: str) -> str:
 
 
 def _token_in(text: str) -> str:
-    """Return the token in the value of the authorization metadata."""
+    """Return the token in the value of the authorization metadata; empty: there is none."""
     return text[len(_SCHEME) :].strip()
 
 

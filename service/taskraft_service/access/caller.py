@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from taskraft.v1 import cluster_service_pb2
 from taskraft_service.access.audit import log_denied, log_managed
-from taskraft_service.access.permission_rules import required_permissions
+from taskraft_service.access.permission_rules import OF_OPERATORS, required_permissions
 from taskraft_service.access.permissions import ALL_TUBES, ANY_TUBE, Grant, Verb
 from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 
@@ -52,6 +52,18 @@ class Caller(Protocol):
     @property
     def peer(self) -> str:
         """The address of the client, such as "ipv4:10.0.0.7:50122"; empty if it is not known."""
+
+    @property
+    def via(self) -> str:
+        """The node that has forwarded the call and named the client's address; empty: none."""
+
+    @property
+    def token(self) -> str:
+        """The bearer token of the call, by which another node can authenticate it; may be empty."""
+
+    @property
+    def is_node(self) -> bool:
+        """Return whether the caller is a node that calls on its own behalf."""
 
     @property
     def is_restricted(self) -> bool:
@@ -97,6 +109,9 @@ class AnonymousCaller:
     name = ""
     person = ""
     peer = ""
+    via = ""
+    token = ""
+    is_node = False
     is_restricted = False
     version = 0
 
@@ -138,8 +153,11 @@ class AuthenticatedCaller:
         current: the current principals.
         peer: the address of the client.
         person: the person for whom the principal speaks; empty: not known.
+        token: the bearer token of the call; empty: the call has none.
+        via: the node that has forwarded the call; empty: the client has called this node.
     """
 
+    is_node = False
     is_restricted = True
 
     def __init__(
@@ -149,10 +167,15 @@ class AuthenticatedCaller:
         current: ReloadedPrincipals,
         peer: str = "",
         person: str = "",
+        *,
+        token: str = "",
+        via: str = "",
     ) -> None:
         self.name = name
         self.person = person
         self.peer = peer
+        self.token = token
+        self.via = via
         self._credential = credential
         self._current = current
 
@@ -186,6 +209,10 @@ class AuthenticatedCaller:
     def authorize(self, request: Message) -> Sequence[str]:
         """Check all permissions of a request; return the names for which it needs MANAGE."""
         names: list[str] = []
+        if not self._credential and type(request) in OF_OPERATORS:
+            # Only another node says who the caller is.
+            log_denied(self, request, Verb.MANAGE.value, ALL_TUBES)
+            raise PermissionDenied(self.name, Verb.MANAGE.value, ALL_TUBES)
         for verb, name in required_permissions(request):
             if not self.may(verb, name):
                 log_denied(self, request, verb.value, name)
@@ -212,6 +239,9 @@ class NodeCaller:
     PREFIX: Final = "node/"
     """Prefix of the caller's name; no principal's name contains a slash."""
     person = ""
+    via = ""
+    token = ""
+    is_node = True
     is_restricted = True
     version = 0
 

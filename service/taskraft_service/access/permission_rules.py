@@ -257,6 +257,11 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
 )
 """The rule of each request type."""
 
+OF_OPERATORS: Final = frozenset(
+    kind for kind, rule in RULES.items() if list(rule(kind())) == [(MANAGE, ALL_TUBES)]
+)
+"""The request types that change the members or the settings, or read the whole state."""
+
 MANAGING: Final = frozenset(
     kind for kind, rule in RULES.items() if any(verb is MANAGE for verb, _ in rule(kind()))
 ) | {task.ExecuteBatchRequest}

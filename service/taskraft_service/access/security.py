@@ -19,6 +19,7 @@ from taskraft_service.access.authenticator import (
     CallContext,
     ClientAuthenticator,
     PeerAuthenticator,
+    Trust,
 )
 from taskraft_service.access.caller import Unauthenticated
 from taskraft_service.access.permissions import Verb
@@ -75,7 +76,7 @@ class NodeSecurity:
             return OPEN_AUTHENTICATOR
         return ClientAuthenticator(self.principals)
 
-    def peer_authenticator(self, is_member: Callable[[str], bool]) -> Authenticator | None:
+    def peer_authenticator(self, trust_of: Callable[[str], Trust]) -> Authenticator | None:
         """Return the authenticator of the peer port; None without TLS between nodes.
 
         Without TLS between nodes the peer port serves no client calls.
@@ -90,7 +91,7 @@ class NodeSecurity:
             except PeerRefused as error:
                 raise Unauthenticated(str(error)) from error
 
-        return PeerAuthenticator(self.principals, node_of, is_member)
+        return PeerAuthenticator(self.principals, node_of, trust_of)
 
     def refusal_of_bulk_sweep(self, sweep: BulkSweep) -> str:
         """Return why the principal of a bulk sweep may not continue it; empty: it may."""

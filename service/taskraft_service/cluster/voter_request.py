@@ -15,7 +15,7 @@ from taskraft_replication.core.types import ConfState, MemberId
 from taskraft_replication.membership.roster import find
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.cluster.member_identity import MemberIdentity
-from taskraft_service.cluster.member_requests import ASK_SECONDS, cluster_service, other_addresses
+from taskraft_service.cluster.member_requests import other_addresses, send_promote_member
 
 log: Final = structlog.get_logger(__name__)
 
@@ -72,8 +72,7 @@ class VoterRequest:
             self._membership().roster, own.member_id, has_certificates=has_certificates
         ):
             try:
-                async with cluster_service(address, self._security) as stub:
-                    await stub.PromoteMember(request, timeout=ASK_SECONDS)
+                await send_promote_member(address, request, self._security)
             except grpc.aio.AioRpcError as error:
                 if error.code() in FINAL:
                     log.warning("promotion refused", asked=address, reason=error.details())

@@ -94,6 +94,12 @@ class ServerConfig(SecuritySettings, StorageSettings):
     join_as: Literal["learner", "voter"] = "learner"
     """Role of a node that joins. `learner`: it has no vote until an operator promotes it. `voter`:
     it asks for its own promotion when it has caught up."""
+    admits: str = ""
+    """Names of nodes that may add themselves to a cluster with an access file, as patterns in which
+    `*` stands for any characters, separated by commas. Their certificates prove their names. Such a
+    node forwards only calls that have a token, until an operator has admitted it. Empty: an
+    operator adds each node with `taskraft cluster add` first. A node that was removed never adds
+    itself again. The setting of the leader counts."""
     join_wait_ms: int = Field(default=60_000, ge=0, le=DAY_MS)
     """Time for which a joining node repeats its request while no member answers."""
     replace_member: Literal["off", "damaged", "always"] = "damaged"
@@ -245,6 +251,11 @@ class ServerConfig(SecuritySettings, StorageSettings):
         if self.peers:
             return parse_peers(self.peers, port_of(self.listen))
         return (PeerAddress(1, self.node_name, self.peer_listen, self.listen),)
+
+    @property
+    def admitted_names(self) -> tuple[str, ...]:
+        """The patterns in `admits`."""
+        return tuple(filter(None, (pattern.strip() for pattern in self.admits.split(","))))
 
     @property
     def join_addresses(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from taskraft_replication.core.types import LogIndex, MemberId
+from taskraft_replication.membership.roster import find
 from taskraft_replication.node.node import Node
 from taskraft_service.access.security import NodeSecurity
 from taskraft_service.api.cluster.membership import MembershipChanges
@@ -229,12 +230,24 @@ class NodeComponents:
             self.clock_keeper,
         )
         self.leadership = LeadershipTracker(self.phases, member_id, self.members, self.lifecycle)
-        self.membership = MembershipChanges(config.cluster_id, self.node, self.leadership)
+        self.membership = MembershipChanges(
+            config.cluster_id,
+            self.node,
+            self.leadership,
+            None if config.access_file is None else config.admitted_names,
+        )
         # Election timeouts are drawn up to twice the minimum.
         self.forwarder = Forwarder(
-            self.leadership, 2 * config.election_timeout_ms, self.security.peer
+            self.leadership,
+            2 * config.election_timeout_ms,
+            self.security.peer,
+            partial(self._has_added_itself, member_id),
         )
         self.lease_returns = LeaseReturns(self.router, self.forwarder)
+
+    def _has_added_itself(self, member_id: MemberId) -> bool:
+        own = find(self.node.membership.roster, member_id)
+        return own is not None and own.added_itself
 
     def _listen(self) -> None:
         """Register the listeners for applied entries and for phase changes."""

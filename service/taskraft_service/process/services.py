@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from taskraft_replication.core.types import Roster
+from taskraft_replication.membership.roster import is_named
+from taskraft_service.access.authenticator import Trust
 from taskraft_service.api.cluster.audit import AuditHandlers
 from taskraft_service.api.cluster.service import (
     ClusterHandlers,
@@ -76,7 +79,7 @@ def client_server(components: NodeComponents, spans: NodeSpans | None = None) ->
     if security.reflects:
         table.update(reflection_table(one.service.full_name for one in offered))
     peer_authenticator = security.peer_authenticator(
-        lambda node: components.members.named(node) is not None
+        lambda node: trust_of(components.node.membership.roster, node)
     )
     if peer_authenticator is not None:
         peer_table = components.endpoint.table(offered, peer_authenticator)
@@ -90,6 +93,14 @@ def client_server(components: NodeComponents, spans: NodeSpans | None = None) ->
         calls_max if security.peer is None else CALLS_PER_CONNECTION_MAX,
     )
     return chosen_server(components.config.edge, table, limits)
+
+
+def trust_of(roster: Roster, node: str) -> Trust:
+    """Return how far this node trusts another node."""
+    named = [info for info in roster.members if is_named(info, node)]
+    if not named:
+        return Trust.NONE
+    return Trust.TOKENS if named[-1].added_itself else Trust.WORD
 
 
 def chosen_server(edge: str, table: MethodTable, limits: ServerLimits) -> RpcServer:

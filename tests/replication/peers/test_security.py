@@ -14,6 +14,7 @@ from taskraft_replication.core.types import (
     MemberInfo,
     Message,
     MessageKind,
+    Roster,
     Term,
 )
 from taskraft_replication.errors import PeerRefused
@@ -188,7 +189,7 @@ async def test_the_answering_node_must_be_the_called_node(pair):
 async def test_a_member_without_a_known_name_is_called_by_the_name_in_its_certificate(strangers):
     old, new = strangers
     new.membership = replace(new.membership, peer_address=f"127.0.0.1:{new.port}")
-    old.meet()
+    old.peers = old.transport.join(old.membership, Roster(), old)  # a node that joins
     new.meet(old)
     question = Message(MessageKind.HEARTBEAT, MemberId(1), MemberId(2), Term(1))
     new.peers.send([question])
@@ -198,6 +199,57 @@ async def test_a_member_without_a_known_name_is_called_by_the_name_in_its_certif
             old.peers.send([beat()])
             await asyncio.sleep(0)
     assert old.peers._nodes == {MemberId(2): "n2"}
+
+
+@pytest.fixture
+async def three(tmp_path, authority):
+    """Return a member that was down, another member, and a later member that the first lacks."""
+    nodes = [Node(tmp_path, authority, number) for number in (1, 2, 3)]
+    for node in nodes:
+        await node.start()
+    old, other, later = nodes
+    old.meet(other)
+    other.meet(old, later)
+    yield nodes
+    for node in nodes:
+        await node.stop()
+
+
+@pytest.mark.real_time
+async def test_a_member_that_a_known_member_knows_is_accepted(three):
+    old, other, later = three
+    later.meet(old, other)
+    question = Message(MessageKind.HEARTBEAT, MemberId(1), MemberId(3), Term(1))
+    async with asyncio.timeout(20):
+        while question not in old.received:
+            later.peers.send([question])
+            await asyncio.sleep(0)
+    assert old.peers._nodes == {MemberId(3): "n3"}
+
+
+@pytest.mark.real_time
+async def test_a_node_for_which_no_known_member_vouches_is_refused(three, authority):
+    old, other, later = three
+    later.meet(old, other)
+    other.peers.set_roster(old.peers.roster)
+    for name, member in (("n3", 3), ("n9", 9)):
+        security = PeerSecurity(authority.node(name, "test"), "test", name)
+        address = f"127.0.0.1:{old.port}"
+        channel = security.channel(address, "n1", ())
+        code, details = await refusal(channel, sender=member, receiver=1)
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert "has vouched for that node" in details
+        own = hello(sender=member, receiver=1)
+        async with security.channel(address, "n1", ()) as channel:
+            stub = PeerServiceStub(channel)
+            with pytest.raises(aio.AioRpcError, match="is not known here"):
+                await stub.FetchState(pb.FetchStateRequest(hello=own), timeout=10).read()
+            sending = stub.SendSnapshot(timeout=10)
+            header = pb.SnapshotHeader(hello=own)
+            await sending.write(pb.SendSnapshotRequest(header=header))
+            assert await sending.code() is grpc.StatusCode.UNAVAILABLE
+            with pytest.raises(aio.AioRpcError, match="there is no such member here"):
+                await stub.DescribeMember(pb.DescribeMemberRequest(member=1), timeout=10)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,11 @@ import structlog
 from taskraft.v1 import cluster_service_pb2, session_service_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.peers.security import PeerSecurity
+from taskraft_service.access.permission_rules import OF_OPERATORS
 from taskraft_service.access.principals import Principals
 from taskraft_service.cluster.member_identity import JoinRefused, resolve_member_identity
+from taskraft_service.cluster.member_requests import send_add_member
+from taskraft_service.languages.patterns import TubePattern
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.node_server import NodeServer
 from tests.authority import Authority
@@ -23,9 +26,10 @@ from tests.service.access.secured import (
     refused,
     subscribed,
     tasks_of,
+    token_of,
     write_principals,
 )
-from tests.service.conftest import ack, config_in, create, put, take, until_phase
+from tests.service.conftest import ack, config_in, create, put, reason_of, take, until_phase
 from tests.turns import turns_until
 from tools.free_addresses import free_addresses
 
@@ -202,29 +206,146 @@ async def test_a_follower_ends_a_relayed_stream_whose_credentials_are_revoked(th
     assert await ended(stream) is grpc.StatusCode.UNAUTHENTICATED
 
 
+HOPS = ("x-taskraft-hops", "1")
+ADD = "/taskraft.v1.ClusterService/AddMember"
+
+
+def named(principal):
+    """Return the metadata by which a node names the principal of a call."""
+    return (("x-taskraft-principal", principal), HOPS)
+
+
+def peer_of(three, name):
+    """Return the certificates of a node of some name."""
+    return PeerSecurity(three.peers.node(name), "taskraft", name)
+
+
+async def called_by(node, security, request, metadata=(), method=None):
+    """Call a node at its peer port with the certificates of another node."""
+    config = node.server.config
+    path = method or "/taskraft.v1.TaskService/PutTasks"
+    async with security.channel(config.peer_listen, config.node_name, ()) as channel:
+        call = channel.unary_unary(path)
+        return await call(request.SerializeToString(), metadata=metadata, timeout=10)
+
+
+def addition(name, **fields):
+    """Return the request by which a node asks to become a member."""
+    peer, client = free_addresses(2)
+    return cluster_service_pb2.AddMemberRequest(
+        name=name, peer_address=peer, address=client, directory_id="ab" * 16, **fields
+    )
+
+
 async def test_the_peer_port_accepts_forwarded_principals_from_members_only(three):
+    await create(await three.leader.known("root"), MAIL)
+    leader, member = three.leader, three.follower.server.security.peer
+    request = pb.PutTasksRequest(tube=MAIL)
+
+    async def reason(security, metadata):
+        return await refused(called_by(leader, security, request, metadata))
+
+    assert await reason(member, named("root")) == "INVALID_FIELD"
+    assert await reason(member, (HOPS,)) == "NOT_ALLOWED"
+    assert await reason(member, named("nobody")) == "NOT_ALLOWED"
+    assert await reason(member, named("ghost")) == "NO_CREDENTIALS"
+    assert await reason(member, named("node/n0")) == "NO_CREDENTIALS"
+    assert await reason(member, (("authorization", "Bearer wrong"), HOPS)) == "NO_CREDENTIALS"
+    assert await reason(peer_of(three, "n9"), named("root")) == "NOT_ALLOWED"
+
+
+async def test_the_word_of_a_node_does_not_change_members_or_settings(three):
+    """The leader authenticates the principal of such a call itself, by the token of the call."""
+    member = three.follower.server.security.peer
+    assert {kind.DESCRIPTOR.name for kind in OF_OPERATORS} >= {
+        "AddMemberRequest",
+        "RemoveMemberRequest",
+        "ConfigureRequest",
+    }
+    for kind in OF_OPERATORS - {cluster_service_pb2.SaveSnapshotRequest}:
+        method = f"/taskraft.v1.ClusterService/{kind.DESCRIPTOR.name.removesuffix('Request')}"
+        call = called_by(three.leader, member, kind(), named("root"), method)
+        assert await refused(call) == "NOT_ALLOWED", method
+    config = three.leader.server.config
+    async with member.channel(config.peer_listen, config.node_name, ()) as channel:
+        save = channel.unary_stream("/taskraft.v1.ClusterService/SaveSnapshot")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await save(b"", metadata=named("root"), timeout=10).read()
+    assert reason_of(caught.value) == "NOT_ALLOWED"
+
+
+async def test_an_operator_with_a_token_may_call_any_node(three):
+    root = await three.follower.known("root")
+    request = cluster_service_pb2.ConfigureRequest(settings={"auto_create_tubes": True})
+    await root.cluster.Configure(request)
+    audit = cluster_service_pb2.ListAuditRequest(call="Configure")
+    (record,) = (await root.cluster.ListAudit(audit)).records
+    assert record.principal == "root"
+    assert record.detail.startswith(f"via={three.follower.server.config.node_name} ")
+    assert record.peer.startswith("ipv4:127.0.0.1:")
+
+
+async def test_a_token_that_only_the_follower_knows_is_refused_by_the_leader(three):
     root = await three.leader.known("root")
     await create(root, MAIL)
-    server = three.leader.server
-    claim = (("x-taskraft-principal", "root"), ("x-taskraft-hops", "1"))
-    request = pb.PutTasksRequest(tube=MAIL).SerializeToString()
+    billing = await three.follower.known("billing")
+    await put(billing, b"x", tube=MAIL)
+    three.leader.server.security.principals.principals = Principals({})
+    assert await refused(put(billing, b"x", tube=MAIL)) == "NO_CREDENTIALS"
 
-    async def call(security, metadata=claim):
-        address = server.config.peer_listen
-        name = server.config.node_name
-        async with security.channel(address, name, ()) as channel:
-            put_tasks = channel.unary_unary("/taskraft.v1.TaskService/PutTasks")
-            return await refused(put_tasks(request, metadata=metadata, timeout=10))
 
-    member = three.follower.server.security.peer
-    stranger = PeerSecurity(three.peers.node("n9"), "taskraft", "n9")
-    unknown = (("x-taskraft-principal", "ghost"), claim[1])
-    nobody = (("x-taskraft-principal", "nobody"), claim[1])
-    assert await call(member) == "INVALID_FIELD"
-    assert await call(member, claim[1:]) == "NOT_ALLOWED"
-    assert await call(member, nobody) == "NOT_ALLOWED"
-    assert await call(member, unknown) == "NO_CREDENTIALS"
-    assert await call(stranger) == "NOT_ALLOWED"
+async def test_a_removed_node_can_do_nothing_until_an_operator_adds_it_again(three):
+    root = await three.leader.known("root")
+    await create(root, MAIL)
+    gone = three.follower
+    name, security = gone.server.config.node_name, gone.server.security.peer
+    await root.cluster.RemoveMember(cluster_service_pb2.RemoveMemberRequest(name=name))
+    for node in (one for one in three.nodes if one is not gone):
+        await turns_until(lambda node=node: name not in names_in(node))
+    leader = three.leader
+    for claim in ((), named("root"), named(f"node/{name}"), named("node/n9")):
+        again = called_by(leader, security, addition(name), claim, ADD)
+        assert await refused(again) == "NOT_ALLOWED"
+        other = called_by(leader, security, addition("n9"), claim, ADD)
+        assert await refused(other) == "NOT_ALLOWED"
+    call = called_by(leader, security, pb.PutTasksRequest(tube=MAIL), named("root"))
+    assert await refused(call) == "NOT_ALLOWED"
+    added = addition(name)
+    added.directory_id = ""
+    await root.cluster.AddMember(added)
+    await called_by(leader, security, addition(name), (), ADD)
+
+
+def names_in(node):
+    return [info.name for info in node.server.components.node.membership.roster.members]
+
+
+async def test_a_node_that_adds_itself_by_the_setting_forwards_only_calls_with_tokens(three):
+    for node in three.nodes:
+        node.server.components.membership._admits = [TubePattern("n*")]
+    root = await three.leader.known("root")
+    await create(root, MAIL)
+    joined, leader = peer_of(three, "n9"), three.leader
+    await called_by(leader, joined, addition("n9"), (), ADD)
+    request = pb.PutTasksRequest(tube=MAIL)
+    assert await refused(called_by(leader, joined, request, named("root"))) == "NO_CREDENTIALS"
+    token = (("authorization", f"Bearer {token_of('root')}"), HOPS)
+    assert await refused(called_by(leader, joined, request, token)) == "INVALID_FIELD"
+    admitted = cluster_service_pb2.AddMemberRequest(name="n9", peer_address="a:1", address="a:2")
+    await root.cluster.AddMember(admitted)
+    assert await refused(called_by(leader, joined, request, named("root"))) == "INVALID_FIELD"
+
+
+async def test_a_node_passes_no_request_of_another_node_on(three):
+    stranger = peer_of(three, "n9")
+    root = await three.leader.known("root")
+    added = addition("n9")
+    added.directory_id = ""
+    await root.cluster.AddMember(added)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await called_by(three.follower, stranger, addition("n9"), (), ADD)
+    assert reason_of(caught.value) == "NOT_LEADER"
+    assert await send_add_member(three.follower.server.config.peer_listen, addition("n9"), stranger)
 
 
 async def test_a_client_certificate_is_refused_on_the_peer_port(three):
@@ -243,10 +364,17 @@ async def test_a_client_certificate_is_refused_on_the_peer_port(three):
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_joining_node_must_use_the_name_in_its_certificate(three):
+async def test_a_joining_node_must_be_admitted_and_use_the_name_in_its_certificate(three):
     join = three.follower.server.config.peer_listen
     peer_listen, listen = free_addresses(2)
     config = three.config("n7", join=join, peer_listen=peer_listen, listen=listen)
+    with pytest.raises(JoinRefused, match=r"never admitted.*taskraft cluster add n7"):
+        await three.start(config)
+    root = await three.follower.known("root")
+    added = cluster_service_pb2.AddMemberRequest(
+        name="n7", peer_address=peer_listen, address=listen
+    )
+    await root.cluster.AddMember(added)
     node = await three.start(config)
     await until_phase(node.server, NodePhase.WAITING)
     root = await node.known("root")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NoReturn, Protocol, TypeVar
 
@@ -23,7 +23,14 @@ from taskraft_replication.errors import (
     ReplicationError,
     TransferFailed,
 )
-from taskraft_replication.membership.roster import change_of, made_before, removal_of
+from taskraft_replication.membership.roster import (
+    change_of,
+    is_named,
+    made_before,
+    may_add_itself,
+    removal_of,
+    was_node_removed,
+)
 from taskraft_replication.node.replacement import (
     LAG_ENTRIES_MAX,
     ReplacementFault,
@@ -36,6 +43,7 @@ from taskraft_replication.node.status import NodeStatus
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.config.addresses import ConfigInvalid, port_of
+from taskraft_service.languages.patterns import TubePattern
 from taskraft_service.leader.command_submitter import OutcomeUnknown
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.limits import NAME_BYTES_MAX
@@ -86,28 +94,75 @@ class MembershipChanges:
 
     A lock serializes the changes of this node, and Raft serializes changes of two leaders. The
     roster stores the last changes by request_id, so a retry gets its first answer on any leader.
+
+    Args:
+        cluster_id: id of the cluster.
+        raft: the Raft member of this node.
+        leadership: tracks the leader.
+        admits: patterns of the names of nodes that may add themselves with their certificates;
+            None: every node may, because callers have no grants.
     """
 
-    def __init__(self, cluster_id: str, raft: RaftMember, leadership: LeadershipTracker) -> None:
+    def __init__(
+        self,
+        cluster_id: str,
+        raft: RaftMember,
+        leadership: LeadershipTracker,
+        admits: Sequence[str] | None = None,
+    ) -> None:
         self._cluster_id = cluster_id
         self._raft = raft
         self._leadership = leadership
+        self._admits = None if admits is None else [TubePattern(each) for each in admits]
         self._changing = asyncio.Lock()
         self.replacement_problem = ""
         """Reason for which the last attempt to complete a replacement failed; empty: no problem."""
 
-    async def add(self, request: pb.AddMemberRequest, principal: str) -> MemberId:
-        """Add a member as a learner, or complete a member that was added before its node joined."""
+    async def add(
+        self, request: pb.AddMemberRequest, principal: str, *, is_operator: bool
+    ) -> MemberId:
+        """Add a member as a learner, or complete a member that was added before its node joined.
+
+        Args:
+            request: the request.
+            principal: name of the caller.
+            is_operator: False: the node asks for itself, and nothing but its certificate proves it.
+
+        Raises:
+            CallRefused: NOT_ALLOWED or a reason of ``addition_to``.
+        """
         check_add_member(request, self._cluster_id)
         wanted = member_info(request)
         key = _key("add", request, principal)
         async with self._changing:
             if request.replaces_member:
                 return await self._replace(wanted, MemberId(request.replaced_id))
-            member, change = addition_to(self._roster, wanted, key)
+            roster = self._roster
+            if not is_operator:
+                self._check_admitted(roster, wanted.name)
+                wanted = replace(wanted, added_itself=True)
+            member, change = addition_to(roster, wanted, key)
             if change is not None:
                 await self._change(change)
             return member
+
+    def _check_admitted(self, roster: Roster, name: str) -> None:
+        """Check that a node may ask for its membership itself.
+
+        Raises:
+            CallRefused: NOT_ALLOWED.
+        """
+        if self._admits is None or any(is_named(info, name) for info in roster.members):
+            return
+        if may_add_itself(roster, name) and any(each.matches(name) for each in self._admits):
+            return
+        why = "was removed" if was_node_removed(roster, name) else "was never admitted"
+        raise CallRefused(
+            error_pb2.Error.NOT_ALLOWED,
+            f'node "{name}" {why}; an operator must add it first: `taskraft cluster add {name} '
+            f"PEER_ADDRESS ADDRESS`",
+            {"name": name},
+        )
 
     async def promote(self, request: pb.PromoteMemberRequest, principal: str) -> MemberId:
         """Make a learner a voter if its node has joined and caught up."""
@@ -280,7 +335,8 @@ def member_info(request: pb.AddMemberRequest) -> MemberInfo:
 def addition_to(roster: Roster, wanted: MemberInfo, key: str) -> tuple[MemberId, ConfChange | None]:
     """Return the id of the member to add, and the change that adds it; None: no change is needed.
 
-    ``key`` identifies the request, so that a repeated request gets the id of the first one.
+    ``key`` identifies the request, so that a repeated request gets the id of the first one. A
+    request of an operator that names no directory admits a member that has added itself.
 
     Raises:
         CallRefused: MEMBER_EXISTS or LIMIT_REACHED.
@@ -299,6 +355,9 @@ def addition_to(roster: Roster, wanted: MemberInfo, key: str) -> tuple[MemberId,
             )
         info = replace(wanted, member=MemberId(roster.last_member + 1))
         return info.member, change_of(MemberChangeKind.ADD_LEARNER, info, key)
+    admitted = replace(known, added_itself=known.added_itself and wanted.added_itself)
+    if known.directory_id and not wanted.directory_id and admitted != known:
+        return known.member, change_of(MemberChangeKind.UPDATE, admitted, key)
     if known.directory_id and known.directory_id != wanted.directory_id:
         raise CallRefused(
             error_pb2.Error.MEMBER_EXISTS,
@@ -306,7 +365,12 @@ def addition_to(roster: Roster, wanted: MemberInfo, key: str) -> tuple[MemberId,
             f"remove that member before you add a new one with this name",
             {"name": known.name, "member": str(known.member)},
         )
-    info = replace(wanted, member=known.member, replaces=known.replaces)
+    info = replace(
+        wanted,
+        member=known.member,
+        replaces=known.replaces,
+        added_itself=admitted.added_itself,
+    )
     change = None if info == known else change_of(MemberChangeKind.UPDATE, info, key)
     return known.member, change
 

@@ -209,6 +209,7 @@ class ClusterService:
             wall_deviation_ms=self._clock_keeper.wall_deviations().get(MemberId(member.member_id)),
         )
         info = find(status.conf_state.roster, MemberId(member.member_id))
+        shown.added_itself = info is not None and info.added_itself
         if info is not None and info.replaces:
             shown.replaces = info.replaces
             if self._leadership.serves:
@@ -226,7 +227,9 @@ class ClusterService:
     async def add_member(self, call: UnaryCall[pb.AddMemberRequest]) -> pb.AddMemberResponse:
         """Add a member as a learner, or complete a member that was added before its node joined."""
         added = call.request
-        member = await self._membership.add(added, call.caller.name)
+        member = await self._membership.add(
+            added, call.caller.name, is_operator=not call.caller.is_node
+        )
         await self._handlers.record_act(call)
         call.index = self._raft.status().applied
         removed = pb.Member(

@@ -196,6 +196,7 @@ class GrpcEndpoint:
                     except (NotProposed, NotRaftLeader):
                         # Leadership was lost before anything was written; the new leader executes.
                         self._check_not_draining()
+                self._check_may_forward(method, caller)
                 if hop_count(metadata):
                     if await self._forwarder.route.wait_until_serving(deadline):
                         continue
@@ -213,15 +214,24 @@ class GrpcEndpoint:
                     )
                 except ThisNodeLeads:
                     pass
-            self._refuse_as_follower()
+            self._refuse_as_follower(caller)
         except Exception as error:
             outcome = error if attempts is None else attempts.outcome(error)
             if outcome is error:
                 raise
             raise outcome from error
 
-    def _refuse_as_follower(self) -> NoReturn:
+    def _check_may_forward(self, method: AnyUnaryMethod, caller: Caller) -> None:
+        """Refuse a call that the leader would not accept from this node, and name the leader."""
+        if not self._forwarder.may_forward(caller, needs_proof=method.is_for_operators):
+            self._refuse_as_follower(caller)
+
+    def _refuse_as_follower(self, caller: Caller) -> NoReturn:
+        """Refuse a call, and name the leader; a node gets the address of the leader's peer port."""
+        leader = self._leadership.leader
         address = self._leadership.address
+        if caller.is_node:
+            address = "" if leader is None else leader.peer_address
         raise CallRefused(
             error_pb2.Error.NOT_LEADER, "this node is not the leader", {"leader": address}
         )

@@ -65,18 +65,35 @@ class Forwarder:
         leadership: tracks the leader.
         election_ms: see ``LeaderRoute``.
         security: TLS between nodes. With it, calls go to the leader's peer port.
+        has_added_itself: returns whether no operator has admitted this node.
     """
 
     def __init__(
-        self, leadership: LeadershipTracker, election_ms: int, security: PeerSecurity | None = None
+        self,
+        leadership: LeadershipTracker,
+        election_ms: int,
+        security: PeerSecurity | None = None,
+        has_added_itself: Callable[[], bool] = lambda: False,
     ) -> None:
         self.leadership = leadership
+        self._has_added_itself = has_added_itself
         self.route = LeaderRoute(leadership, election_ms, security)
         self._at_leader = CallsAtLeader(leadership)
         self._streams_at_leader = CallsAtLeader(leadership)
         self._is_stopping = False
         self.calls = 0
         """Unary calls forwarded since the process started."""
+
+    def may_forward(self, caller: Caller, *, needs_proof: bool) -> bool:
+        """Return whether the leader accepts a call of ``caller`` from this node.
+
+        Args:
+            caller: the caller.
+            needs_proof: the leader must authenticate the caller itself.
+        """
+        if not caller.is_restricted or caller.token:
+            return True
+        return not (caller.is_node or needs_proof or self._has_added_itself())
 
     def stop_waiting(self) -> None:
         """Give up calls and streams that the client can repeat through another node.

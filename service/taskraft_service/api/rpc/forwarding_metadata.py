@@ -1,8 +1,8 @@
 """Write and read the gRPC metadata of forwarded calls.
 
-The metadata holds the hop count, the time that the call has already waited, the principal, the
-person for whom it speaks, the address of the client, and the W3C trace context. Clients can send
-these keys too, so a malformed value is treated as absent.
+The metadata holds the hop count, the time that the call has already waited, the token of the call
+or else the name of its principal, the person for whom it speaks, the address of the client, and the
+W3C trace context. Clients can send these keys too, so a malformed value is treated as absent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import quote
 
-from taskraft_service.access.authenticator import PEER_KEY, PERSON_KEY, PRINCIPAL_KEY
+from taskraft_service.access.authenticator import (
+    AUTHORIZATION_KEY,
+    PEER_KEY,
+    PERSON_KEY,
+    PRINCIPAL_KEY,
+)
 from taskraft_service.access.caller import ANONYMOUS, Caller
 
 TraceContext: TypeAlias = tuple[tuple[str, str], ...]
@@ -50,8 +55,13 @@ def forwarding_metadata(caller: Caller, trace: TraceContext) -> TraceContext:
     hops = (HOPS_KEY, "1")
     if not caller.name:
         return (hops, *trace)
+    proof = (
+        (AUTHORIZATION_KEY, f"Bearer {caller.token}")
+        if caller.token
+        else (PRINCIPAL_KEY, caller.name)
+    )
     person = ((PERSON_KEY, quote(caller.person)),) if caller.person else ()
-    return (hops, (PRINCIPAL_KEY, caller.name), (PEER_KEY, caller.peer), *person, *trace)
+    return (hops, proof, (PEER_KEY, caller.peer), *person, *trace)
 
 
 def trace_context(metadata: Mapping[str, str | bytes]) -> TraceContext:

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 from taskraft.v1 import error_pb2
 from taskraft_service import wire
 from taskraft_service.access.caller import ANONYMOUS, Caller
-from taskraft_service.access.permission_rules import MANAGING, managed_names
+from taskraft_service.access.permission_rules import MANAGING, OF_OPERATORS, managed_names
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 
@@ -115,6 +115,11 @@ class UnaryMethod(Generic[M]):
         """Whether a call may have an effect."""
         return self.site is ExecutionSite.LEADER and not self.is_read
 
+    @property
+    def is_for_operators(self) -> bool:
+        """Whether a call changes the members or the settings."""
+        return self.request in OF_OPERATORS
+
     def runs_on_any_node(self, raw: bytes) -> bool:
         """Return whether any node may execute this request."""
         return self.site is ExecutionSite.ANY_NODE or (
@@ -158,6 +163,10 @@ class AnyUnaryMethod(Protocol):
     @property
     def changes_state(self) -> bool:
         """Whether a call may have an effect."""
+
+    @property
+    def is_for_operators(self) -> bool:
+        """Whether a call changes the members or the settings."""
 
     async def execute(
         self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float

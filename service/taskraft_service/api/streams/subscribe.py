@@ -112,7 +112,7 @@ class SubscribeHandler:
         if was_forwarded:
             await self._forwarder.route.wait_until_serving(stream.deadline)
         while not self._leadership.serves:
-            if was_forwarded:
+            if was_forwarded or not self._forwarder.may_forward(caller, needs_proof=False):
                 raise NotProposed("this node is not the leader")
             try:
                 await self._relay(first, stream, caller)

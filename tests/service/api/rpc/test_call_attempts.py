@@ -30,6 +30,9 @@ class Forwarder:
         self.leadership = Leadership()
         self._error, self._is_lost = error, is_lost
 
+    def may_forward(self, _caller, *, needs_proof):
+        return not needs_proof
+
     async def forward(self, *_arguments, attempts, **_more):
         attempts.is_lost |= self._is_lost
         raise self._error
@@ -38,6 +41,7 @@ class Forwarder:
 class Method:
     name = "PutTasks"
     is_wait = False
+    is_for_operators = False
 
     def __init__(self, *, changes_state=True, forwarder=None):
         self.changes_state, self._forwarder = changes_state, forwarder

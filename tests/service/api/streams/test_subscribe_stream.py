@@ -387,6 +387,11 @@ class Forwarder:
         self.relayed = []
         self.successors = {}
         """Address of the leader that follows the lost leader."""
+        self.believed = True
+        """Whether the leader believes this node which principal has called."""
+
+    def may_forward(self, _caller, *, needs_proof):
+        return self.believed and not needs_proof
 
     async def wait_until_serving(self, deadline):
         assert deadline is None

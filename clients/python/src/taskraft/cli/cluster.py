@@ -58,12 +58,11 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
     rows = []
     for member in state.members:
         match = state.state.last_index if member.leader else member.match_index
-        role = "leader" if member.leader else Member.Suffrage.Name(member.suffrage).lower()
         rows.append(
             (
                 member.id,
                 member.name,
-                role if member.joined else f"{role}, not joined",
+                _role(member),
                 member.address,
                 match if leader_sees else "?",
                 max(state.state.last_index - match, 0) if leader_sees else "?",
@@ -95,6 +94,16 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
         click.echo(f"cluster version not raised: {blocker}")
     if state.clock_problem:
         click.echo(f"clock problem of {state.node}: {state.clock_problem}")
+
+
+def _role(member: Member) -> str:
+    """Return the role of a member, and what its membership lacks."""
+    from taskraft.v1.cluster_service_pb2 import Member
+
+    role = "leader" if member.leader else Member.Suffrage.Name(member.suffrage).lower()
+    if not member.joined:
+        return f"{role}, not joined"
+    return f"{role}, not admitted" if member.added_itself else role
 
 
 def _replacements(members: Iterable[Member]) -> Iterator[str]:
@@ -343,6 +352,26 @@ def add(
         member = client.add_member(name, peer_address, address)
     if not write([member], output):
         click.echo(f"added {name} as member {member.id}; start its node with --join")
+
+
+@cluster.command(epilog=examples("taskraft cluster admit n4"))
+@click.argument("name")
+@output_option
+@cluster_options
+def admit(*, name: str, output: str, target: str | None, timeout: float) -> None:
+    """Admit a member whose node has added itself.
+
+    The leader then believes the node when it forwards a call of a client with a certificate.
+    """
+    from taskraft.cli.output import write
+
+    with connect(target, timeout) as client:
+        found = next((one for one in client.cluster_state().members if one.name == name), None)
+        if found is None:
+            raise click.ClickException(f'there is no member "{name}"; add it with `cluster add`')
+        member = client.add_member(name, found.peer_address, found.address)
+    if not write([member], output):
+        click.echo(f"{name} is admitted")
 
 
 @cluster.command(epilog=examples("taskraft cluster promote n4"))

@@ -163,6 +163,7 @@ class Member(_message.Message):
     HIGHEST_CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
     REPLACES_FIELD_NUMBER: _builtins.int
     REPLACEMENT_PROBLEM_FIELD_NUMBER: _builtins.int
+    ADDED_ITSELF_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Id of the member, never reused."""
     name: _builtins.str
@@ -200,6 +201,10 @@ class Member(_message.Message):
     """Reason for which the replacement is not completed yet. Empty: no problem, or the called node
     does not lead.
     """
+    added_itself: _builtins.bool
+    """True: the node has added itself, and no operator has admitted it yet. It forwards only calls with a
+    token to the leader.
+    """
     def __init__(
         self,
         *,
@@ -217,10 +222,11 @@ class Member(_message.Message):
         highest_cluster_version: _builtins.int = ...,
         replaces: _builtins.int = ...,
         replacement_problem: _builtins.str = ...,
+        added_itself: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "active", b"active", "address", b"address", "highest_cluster_version", b"highest_cluster_version", "id", b"id", "joined", b"joined", "leader", b"leader", "lowest_cluster_version", b"lowest_cluster_version", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "replacement_problem", b"replacement_problem", "replaces", b"replaces", "suffrage", b"suffrage", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms", "active", b"active", "added_itself", b"added_itself", "address", b"address", "highest_cluster_version", b"highest_cluster_version", "id", b"id", "joined", b"joined", "leader", b"leader", "lowest_cluster_version", b"lowest_cluster_version", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "replacement_problem", b"replacement_problem", "replaces", b"replaces", "suffrage", b"suffrage", "wall_deviation_ms", b"wall_deviation_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__wall_deviation_ms: _TypeAlias = _typing.Literal["wall_deviation_ms"]  # noqa: Y015
     _WhichOneofArgType__wall_deviation_ms: _TypeAlias = _typing.Literal["_wall_deviation_ms", b"_wall_deviation_ms"]  # noqa: Y015

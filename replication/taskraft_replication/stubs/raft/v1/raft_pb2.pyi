@@ -116,6 +116,56 @@ PROPOSE: MessageKind.ValueType  # 13
 Global___MessageKind: _TypeAlias = MessageKind  # noqa: Y015
 
 @_typing.final
+class DescribeMemberRequest(_message.Message):
+    """Asks for one member of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.int
+    """Group."""
+    member: _builtins.int
+    """Member id."""
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.int = ...,
+        member: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "member", b"member"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeMemberRequest: _TypeAlias = DescribeMemberRequest  # noqa: Y015
+
+@_typing.final
+class DescribeMemberResponse(_message.Message):
+    """A member of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def member(self) -> Global___MemberInfo:
+        """The member with its name."""
+
+    def __init__(
+        self,
+        *,
+        member: Global___MemberInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeMemberResponse: _TypeAlias = DescribeMemberResponse  # noqa: Y015
+
+@_typing.final
 class FetchStateRequest(_message.Message):
     """Request of a member that has lost its state."""
 
@@ -493,6 +543,7 @@ class MemberInfo(_message.Message):
     CLIENT_ADDRESS_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     REPLACES_FIELD_NUMBER: _builtins.int
+    ADDED_ITSELF_FIELD_NUMBER: _builtins.int
     member: _builtins.int
     """Member id."""
     name: _builtins.str
@@ -505,6 +556,8 @@ class MemberInfo(_message.Message):
     """Identity of the data directory; empty until the member has joined."""
     replaces: _builtins.int
     """Id of the voter that this learner replaces once it has caught up. 0: none."""
+    added_itself: _builtins.bool
+    """Whether the node has added itself, and no operator has admitted it yet."""
     def __init__(
         self,
         *,
@@ -514,10 +567,11 @@ class MemberInfo(_message.Message):
         client_address: _builtins.str = ...,
         directory_id: _builtins.str = ...,
         replaces: _builtins.int = ...,
+        added_itself: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "directory_id", b"directory_id", "member", b"member", "name", b"name", "peer_address", b"peer_address", "replaces", b"replaces"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_itself", b"added_itself", "client_address", b"client_address", "directory_id", b"directory_id", "member", b"member", "name", b"name", "peer_address", b"peer_address", "replaces", b"replaces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -534,6 +588,7 @@ class Roster(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     LAST_MEMBER_FIELD_NUMBER: _builtins.int
     CHANGES_MADE_FIELD_NUMBER: _builtins.int
+    REMOVED_NAMES_FIELD_NUMBER: _builtins.int
     last_member: _builtins.int
     """Highest member id ever assigned. Member ids are never reused."""
     @_builtins.property
@@ -544,16 +599,21 @@ class Roster(_message.Message):
     def changes_made(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChangeMade]:
         """Most recent requested changes, oldest first. In the context of a change: only this change."""
 
+    @_builtins.property
+    def removed_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of removed nodes, the latest last. In the context of a change: none."""
+
     def __init__(
         self,
         *,
         members: _abc.Iterable[Global___MemberInfo] | None = ...,
         last_member: _builtins.int = ...,
         changes_made: _abc.Iterable[Global___ChangeMade] | None = ...,
+        removed_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes_made", b"changes_made", "last_member", b"last_member", "members", b"members"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes_made", b"changes_made", "last_member", b"last_member", "members", b"members", "removed_names", b"removed_names"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

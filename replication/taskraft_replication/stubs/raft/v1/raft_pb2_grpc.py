@@ -53,6 +53,11 @@ class PeerServiceStub(object):
                 request_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateRequest.SerializeToString,
                 response_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateResponse.FromString,
                 _registered_method=True)
+        self.DescribeMember = channel.unary_unary(
+                '/taskraft.raft.v1.PeerService/DescribeMember',
+                request_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeMemberRequest.SerializeToString,
+                response_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeMemberResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer(object):
@@ -93,6 +98,14 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeMember(self, request, context):
+        """Returns a member as the receiver knows it. A member asks before it accepts a node that its own roster
+        lacks. The receiver answers only members, and NOT_FOUND if it does not know the member.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -110,6 +123,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.FetchState,
                     request_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateRequest.FromString,
                     response_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateResponse.SerializeToString,
+            ),
+            'DescribeMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeMember,
+                    request_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeMemberRequest.FromString,
+                    response_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeMemberResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -197,6 +215,33 @@ class PeerService(object):
             '/taskraft.raft.v1.PeerService/FetchState',
             taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateRequest.SerializeToString,
             taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.raft.v1.PeerService/DescribeMember',
+            taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeMemberRequest.SerializeToString,
+            taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeMemberResponse.FromString,
             options,
             channel_credentials,
             insecure,

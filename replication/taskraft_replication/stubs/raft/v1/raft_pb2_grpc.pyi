@@ -56,6 +56,10 @@ class PeerServiceStub:
     """Returns the state of the receiver to a member that has lost its own state. The first answer
     contains a SnapshotHeader, the other answers contain the content.
     """
+    DescribeMember: _grpc.UnaryUnaryMultiCallable[_raft_pb2.DescribeMemberRequest, _raft_pb2.DescribeMemberResponse]
+    """Returns a member as the receiver knows it. A member asks before it accepts a node that its own roster
+    lacks. The receiver answers only members, and NOT_FOUND if it does not know the member.
+    """
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -84,6 +88,10 @@ class PeerServiceAsyncStub(PeerServiceStub):
     FetchState: _aio.UnaryStreamMultiCallable[_raft_pb2.FetchStateRequest, _raft_pb2.FetchStateResponse]  # type: ignore[assignment]
     """Returns the state of the receiver to a member that has lost its own state. The first answer
     contains a SnapshotHeader, the other answers contain the content.
+    """
+    DescribeMember: _aio.UnaryUnaryMultiCallable[_raft_pb2.DescribeMemberRequest, _raft_pb2.DescribeMemberResponse]  # type: ignore[assignment]
+    """Returns a member as the receiver knows it. A member asks before it accepts a node that its own roster
+    lacks. The receiver answers only members, and NOT_FOUND if it does not know the member.
     """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -128,6 +136,16 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_raft_pb2.FetchStateResponse], _abc.AsyncIterator[_raft_pb2.FetchStateResponse]]:
         """Returns the state of the receiver to a member that has lost its own state. The first answer
         contains a SnapshotHeader, the other answers contain the content.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeMember(
+        self,
+        request: _raft_pb2.DescribeMemberRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_raft_pb2.DescribeMemberResponse, _abc.Awaitable[_raft_pb2.DescribeMemberResponse]]:
+        """Returns a member as the receiver knows it. A member asks before it accepts a node that its own roster
+        lacks. The receiver answers only members, and NOT_FOUND if it does not know the member.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
