@@ -447,6 +447,14 @@ async def test_a_follower_relays_the_stream_to_the_leader():
     ]
 
 
+async def test_a_follower_relays_no_stream_whose_caller_the_leader_would_not_believe():
+    api, _ = subscribe_api(forwarder := Forwarder(None))
+    forwarder.believed = False
+    with pytest.raises(NotProposed):
+        await api.subscribe(Stream(OPENING), ANONYMOUS)
+    assert not forwarder.relayed
+
+
 async def test_a_client_learns_the_next_leader_when_the_leader_is_lost():
     api, _ = subscribe_api(forwarder := Forwarder(LeaderLost(MemberId(2))))
     forwarder.successors[2] = "n3:1"
