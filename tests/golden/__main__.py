@@ -11,6 +11,7 @@ from tests.golden.content import (
     bulk_log_content,
     feed_content,
     log_content,
+    owners_content,
     snapshot_content,
     snapshot_file_content,
     state_content,
@@ -25,6 +26,7 @@ def main():
         wanted = {
             f"log/v{int(HIGHEST)}/entries.json": log_content,
             f"log/v{int(HIGHEST)}/acts.json": acts_content,
+            f"log/v{int(HIGHEST)}/owners.json": owners_content,
             f"state/v{int(formats.state)}/audit.json": audit_content,
             f"log/v{int(HIGHEST)}/bulk.json": bulk_log_content,
             f"state/v{int(formats.state)}/bulk.json": bulk_content,

@@ -11,7 +11,13 @@ from base64 import b64decode, b64encode
 from dataclasses import fields
 from pathlib import Path
 
-from taskraft.v1 import session_service_pb2, task_service_pb2, tube_service_pb2
+from taskraft.v1 import (
+    group_service_pb2,
+    session_service_pb2,
+    task_pb2,
+    task_service_pb2,
+    tube_service_pb2,
+)
 from taskraft_replication.core.types import LogIndex
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.backup.snapshot_file import (
@@ -21,7 +27,11 @@ from taskraft_service.backup.snapshot_file import (
     SnapshotInfo,
 )
 from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
+from taskraft_service.command_codecs.batch import BATCH
+from taskraft_service.command_codecs.groups import CREATE_GROUP
 from taskraft_service.command_codecs.put import PUT, new_task
+from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
+from taskraft_service.command_codecs.schedules import CREATE_SCHEDULE
 from taskraft_service.command_codecs.sessions import OPEN_SESSION, STARTUP
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.command_codecs.tubes import CREATE_TUBE, DROP_TUBE
@@ -29,6 +39,7 @@ from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import decode_entry, encode_entry
 from taskraft_service.queue.entities.bulk_sweep import BULK_SWEEP_RECORD, BulkAction, BulkRequest
 from taskraft_service.queue.entities.managed_act import ManagedAct
+from taskraft_service.queue.entities.ownership import Ownership
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.feed.chunk import cut, events_of, read_header
 from taskraft_service.queue.limits import Limits
@@ -41,7 +52,6 @@ from taskraft_service.queue.operations.tubes import DropTube
 from taskraft_service.queue.persistence.record_digest import DIGESTS
 from taskraft_service.queue.persistence.upgrade_chain import upgrade_store
 from taskraft_service.queue.queue import Queue
-from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 from taskraft_service.queue.store.keys import FEED, prefix_stop
 from taskraft_service.storage.memory import MemoryStore
 from taskraft_service.storage.rocks import RocksStore
@@ -116,6 +126,30 @@ def acts_content():
         ("a record", encode_leader_command(RECORD_ACT, message)),
     ):
         data = encode_entry(NOW_MS, [encoded])
+        _, (command,) = decode_entry(data)
+        rows[name] = {"entry": data.hex(), "type": type(command).__name__, "fields": shown(command)}
+    return json.dumps(rows, indent=1, sort_keys=True)
+
+
+def owners_content():
+    """Return entries of commands that make or change objects with an owner."""
+    put = task_service_pb2.PutTasksRequest(
+        tube="mail", tasks=[{"unique_key": ["k"], "on_conflict": task_pb2.TaskSpec.FAIL}]
+    )
+    schedule = {"name": "nightly", "cron": "0 3 * * *", "tube": "mail"}
+    rows = {}
+    for name, codec, message in (
+        ("a put", PUT, put),
+        ("a batch", BATCH, task_service_pb2.ExecuteBatchRequest(operations=[{"put": put}])),
+        ("a group", CREATE_GROUP, group_service_pb2.CreateGroupRequest(group={"name": "g"})),
+        (
+            "a schedule",
+            CREATE_SCHEDULE,
+            log_pb2.CreateSchedule(request={"schedule": schedule}, next_ms=5),
+        ),
+    ):
+        key = RequestKey(7, "billing\0\0", Ownership("billing", changes_all=False))
+        data = encode_entry(NOW_MS, [encode_leader_command(codec, message, key)])
         _, (command,) = decode_entry(data)
         rows[name] = {"entry": data.hex(), "type": type(command).__name__, "fields": shown(command)}
     return json.dumps(rows, indent=1, sort_keys=True)

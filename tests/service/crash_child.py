@@ -32,6 +32,7 @@ from taskraft_replication.storage.failpoints import NAMES, Action, Failpoints, R
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.sessions import STARTUP
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.command_codecs.take import TAKE
@@ -40,7 +41,6 @@ from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.store.idempotency import RequestKey
 from taskraft_service.storage.directory import StateDirectory, StateForeign, StateMissing
 from taskraft_service.storage.rocks import FailingStore, StateDamaged
 from tests.replication.promising_member import Promises, PromisingMember

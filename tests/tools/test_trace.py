@@ -16,8 +16,8 @@ PUT_FILES_MAX = 70
 
 
 MORE_ROUNDS = 300
-"""Further rounds on a busy machine, where the log thread wakes the event loop later than the shortest
-way needs.
+"""Further rounds on a busy machine, where the log thread wakes the event loop too late for the
+shortest way.
 """
 
 

@@ -22,7 +22,7 @@ def _to_19(store: Store, _cursor: bytes) -> StepPart:
 
 STEPS: Final[Mapping[StateVersion, Step]] = {StateVersion.V19: _to_19}
 '''
-IMPORT = "from taskraft_service.queue.store.idempotency import RequestKey\n"
+IMPORT = "from taskraft_service.command_codecs.request_key import RequestKey\n"
 FORMATS_OF_2 = """ClusterVersion.V2: Formats(
         StateVersion.V19, FeedVersion.V3, SnapshotVersion.V2, DigestVersion.V2
     ),"""

@@ -172,6 +172,7 @@ def group_message(view: GroupView, wall_offset_ms: int) -> pb.Group:
         created_ms=in_wall_time(view.created_ms, wall_offset_ms),
         ended_ms=in_wall_time(view.ended_ms, wall_offset_ms),
         last_task_id=view.last_task_id,
+        owner=view.owner,
     )
     if view.end_task is not None:
         _show(message.end_task, view.end_task)

@@ -277,6 +277,7 @@ def schedule_message(view: ScheduleView) -> pb.Schedule:
     message.last_task_id = view.last_task_id
     message.left_out = view.left_out
     message.etag = view.options.etag
+    message.owner = view.owner
     if view.refusal is not None:
         message.last_error.CopyFrom(error_message(view.refusal))
     return message

@@ -9,12 +9,13 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.command_codecs.selected_tasks import BURY, DELETE, KICK, MOVE, UPDATE
 from taskraft_service.command_codecs.settle import SETTLE
+from taskraft_service.queue.entities.ownership import EVERYBODY
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.batch_checks import BatchOperation
 from taskraft_service.queue.operations.registry import Command
-from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 
 _OPERATIONS: Final = pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER
 _CODECS: Final[Mapping[int, Callable[[bytes, RequestKey], Command]]] = {
@@ -28,7 +29,7 @@ _CODECS: Final[Mapping[int, Callable[[bytes, RequestKey], Command]]] = {
 }
 
 
-def _operation(raw: bytes) -> BatchOperation:
+def _operation(raw: bytes, key: RequestKey) -> BatchOperation:
     """Return one operation; the last operation in the message counts, as in any oneof."""
     found = [(number, content) for number, _, content in wire.fields(raw) if number in _CODECS]
     if not found:
@@ -36,13 +37,14 @@ def _operation(raw: bytes) -> BatchOperation:
     number, content = found[-1]
     if not isinstance(content, bytes):
         raise wire.WireMalformed("an operation of a batch is not a message")
-    command = _CODECS[number](content, NO_KEY)
+    command = _CODECS[number](content, key)
     assert isinstance(command, BatchOperation)
     return command
 
 
 def _batch(request: pb.ExecuteBatchRequest, raw: bytes, key: RequestKey) -> ExecuteBatch:
-    operations = [_operation(operation) for operation in wire.elements(raw, _OPERATIONS)]
+    own = NO_KEY if key.owner is EVERYBODY else RequestKey(owner=key.owner)
+    operations = [_operation(operation, own) for operation in wire.elements(raw, _OPERATIONS)]
     return ExecuteBatch(operations, key.scope + request.request_id, key.hash)
 
 

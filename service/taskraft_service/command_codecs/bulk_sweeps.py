@@ -8,6 +8,7 @@ from typing import Final
 from taskraft.v1 import bulk_sweep_pb2
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.command_codecs.selected_tasks import BURY, DELETE, KICK, MOVE, RESTART
 from taskraft_service.queue.entities.bulk_sweep import BulkAction, BulkRequest
 from taskraft_service.queue.operations.admin import Restart
@@ -19,7 +20,6 @@ from taskraft_service.queue.operations.bulk_sweeps import (
 )
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.move import Move
-from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 
 RATE_DEFAULT: Final = 1_000
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from taskraft.v1 import feed_service_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.limits import CONSUMER_IDLE_TTL_DEFAULT_MS
 from taskraft_service.queue.operations.feed import CommitCursor
-from taskraft_service.queue.store.idempotency import RequestKey
 
 
 def _commit_cursor(

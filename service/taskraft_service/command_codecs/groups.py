@@ -6,6 +6,7 @@ from typing import Final
 
 from taskraft.v1 import group_service_pb2 as pb
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.operations.groups import (
     CancelGroup,
@@ -13,7 +14,6 @@ from taskraft_service.queue.operations.groups import (
     SetEndTask,
     StartGroup,
 )
-from taskraft_service.queue.store.idempotency import RequestKey
 
 
 def _group_task(task: pb.GroupTask) -> GroupTask:
@@ -29,15 +29,17 @@ def _create(request: pb.CreateGroupRequest, _raw: bytes, key: RequestKey) -> Cre
         only_if_processed=group.only_if_processed,
         request_id=key.scope + request.request_id,
         request_hash=key.hash,
+        owner=key.owner,
     )
 
 
 def _start(request: pb.StartGroupRequest, _raw: bytes, key: RequestKey) -> StartGroup:
-    return StartGroup(request.name, key.scope + request.request_id, key.hash)
+    return StartGroup(request.name, key.scope + request.request_id, key.hash, key.owner)
 
 
 def _cancel(request: pb.CancelGroupRequest, _raw: bytes, key: RequestKey) -> CancelGroup:
-    return CancelGroup(request.name, request.revoke, key.scope + request.request_id, key.hash)
+    request_id = key.scope + request.request_id
+    return CancelGroup(request.name, request.revoke, request_id, key.hash, key.owner)
 
 
 def _set_end_task(request: pb.SetEndTaskRequest, _raw: bytes, key: RequestKey) -> SetEndTask:
@@ -48,6 +50,7 @@ def _set_end_task(request: pb.SetEndTaskRequest, _raw: bytes, key: RequestKey) -
         only_if_processed=request.only_if_processed,
         request_id=key.scope + request.request_id,
         request_hash=key.hash,
+        owner=key.owner,
     )
 
 

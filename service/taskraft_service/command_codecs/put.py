@@ -9,6 +9,7 @@ from typing import Final
 from taskraft.v1 import task_pb2, task_service_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.new_task import (
@@ -24,7 +25,6 @@ from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import OnDependencyFailure
 from taskraft_service.queue.operations.put import Put
-from taskraft_service.queue.store.idempotency import RequestKey
 from taskraft_service.queue.values import value
 
 _TASKS: Final = task_service_pb2.PutTasksRequest.TASKS_FIELD_NUMBER
@@ -144,7 +144,8 @@ def _put(request: task_service_pb2.PutTasksRequest, raw: bytes, key: RequestKey)
     specs = specs_of(raw)
     tasks = list(map(_new_task, specs.bodies, specs.plain_bytes))
     waits = request.room_wait_ms > 0
-    return Put(request.tube, tasks, request.atomic, key.scope + request.request_id, key.hash, waits)
+    request_id = key.scope + request.request_id
+    return Put(request.tube, tasks, request.atomic, request_id, key.hash, waits, key.owner)
 
 
 PUT: Final = CommandCodec(LOG_FIELDS.PUT_FIELD_NUMBER, task_service_pb2.PutTasksRequest, _put)

@@ -24,6 +24,7 @@ from taskraft_service.command_codecs.groups import (
     START_GROUP,
 )
 from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.schedules import (
     CREATE_SCHEDULE,
     DELETE_SCHEDULE,
@@ -63,7 +64,6 @@ from taskraft_service.command_codecs.tubes import (
     UPDATE_TUBE,
 )
 from taskraft_service.queue.operations.registry import Command
-from taskraft_service.queue.store.idempotency import RequestKey
 
 DECODERS: Final[Mapping[int, Callable[[bytes, RequestKey, int], Command]]] = {
     PUT.number: PUT.decode,

@@ -9,6 +9,7 @@ from taskraft.v1 import task_pb2
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.queue.operations.schedules import (
     CreateSchedule,
     DeleteSchedule,
@@ -16,8 +17,16 @@ from taskraft_service.queue.operations.schedules import (
     UpdateSchedule,
 )
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
-from taskraft_service.queue.store.idempotency import RequestKey
 
+_SET_BY_SERVER: Final = (
+    "next_ms",
+    "last_ms",
+    "last_task_id",
+    "left_out",
+    "last_error",
+    "etag",
+    "owner",
+)
 SLOT_HEADER: Final = "taskraft-slot-ms"
 """Header with the scheduled time of a task, in ms as decimal digits."""
 
@@ -35,7 +44,16 @@ def schedule_options(schedule: pb.Schedule) -> ScheduleSpec:
     """Return the definition of a schedule; the times stay text."""
     shown = pb.Schedule()
     shown.CopyFrom(schedule)
-    for field in ("spec", "next_ms", "last_ms", "last_task_id", "left_out", "last_error", "etag"):
+    for field in (
+        "spec",
+        "next_ms",
+        "last_ms",
+        "last_task_id",
+        "left_out",
+        "last_error",
+        "etag",
+        "owner",
+    ):
         shown.ClearField(field)
     return ScheduleSpec(
         tube=schedule.tube,
@@ -61,21 +79,22 @@ def slot_mark(at_ms: int) -> bytes:
 def _create(message: log_pb2.CreateSchedule, _raw: bytes, key: RequestKey) -> CreateSchedule:
     request = message.request
     options = schedule_options(request.schedule)
-    name = request.schedule.name
-    return CreateSchedule(name, options, message.next_ms, key.scope + request.request_id, key.hash)
+    name, request_id = request.schedule.name, key.scope + request.request_id
+    return CreateSchedule(name, options, message.next_ms, request_id, key.hash, key.owner)
 
 
 def _update(message: log_pb2.UpdateSchedule, _raw: bytes, key: RequestKey) -> UpdateSchedule:
     request = message.request
     options = schedule_options(request.schedule)
-    name = request.schedule.name
+    name, request_id = request.schedule.name, key.scope + request.request_id
     return UpdateSchedule(
-        name, options, message.next_ms, request.etag, key.scope + request.request_id, key.hash
+        name, options, message.next_ms, request.etag, request_id, key.hash, key.owner
     )
 
 
 def _delete(request: pb.DeleteScheduleRequest, _raw: bytes, key: RequestKey) -> DeleteSchedule:
-    return DeleteSchedule(request.name, request.etag, key.scope + request.request_id, key.hash)
+    request_id = key.scope + request.request_id
+    return DeleteSchedule(request.name, request.etag, request_id, key.hash, key.owner)
 
 
 def _run(message: log_pb2.RunSchedule, _raw: bytes, _key: RequestKey) -> RunSchedule:

@@ -6,6 +6,7 @@ from typing import Final
 
 from taskraft.v1 import task_service_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.retry_policy import failure_of
 from taskraft_service.command_codecs.selector import names_nothing, selector_of
 from taskraft_service.command_codecs.task_update import task_update, update_of
@@ -16,7 +17,6 @@ from taskraft_service.queue.operations.cancel import Cancel
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
-from taskraft_service.queue.store.idempotency import RequestKey
 
 
 def _kick(request: task_service_pb2.KickTasksRequest, _raw: bytes, key: RequestKey) -> Kick:

@@ -9,6 +9,7 @@ from taskraft.v1 import task_service_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.command_codecs.put import POSITIONS
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.retry_policy import failure_of
 from taskraft_service.command_codecs.task_update import new_payload, update_of
 from taskraft_service.queue.entities.task_view import TaskProgress
@@ -23,7 +24,6 @@ from taskraft_service.queue.operations.settlements import (
     Settlement,
     Touch,
 )
-from taskraft_service.queue.store.idempotency import RequestKey
 
 
 def _release(tokens: Sequence[int], release: task_service_pb2.Settlement.Release) -> Release:

@@ -6,9 +6,9 @@ from typing import Final
 
 from taskraft.v1 import task_service_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.limits import TAKE_BYTES_DEFAULT
 from taskraft_service.queue.operations.take import Take
-from taskraft_service.queue.store.idempotency import RequestKey
 
 
 def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, key: RequestKey) -> Take:

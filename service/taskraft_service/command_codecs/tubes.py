@@ -7,6 +7,7 @@ from typing import Final
 
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.queue.entities.tube_options import (
     Durability,
@@ -27,7 +28,6 @@ from taskraft_service.queue.operations.settings import Configure
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.store.idempotency import RequestKey
 
 _Options = tube_service_pb2.TubeOptions
 

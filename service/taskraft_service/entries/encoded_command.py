@@ -24,9 +24,10 @@ from taskraft_service import wire
 from taskraft_service.command_codecs.audit import act_message
 from taskraft_service.command_codecs.command_codec import CommandCodec
 from taskraft_service.command_codecs.put import specs_of
+from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.queue.entities.managed_act import ManagedAct
+from taskraft_service.queue.entities.ownership import EVERYBODY
 from taskraft_service.queue.operations.registry import Command, LoggedCommand, ManagedCommand
-from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 from taskraft_service.queue.values import value
 from taskraft_service.versions import LOWEST, ClusterVersion
 
@@ -40,6 +41,7 @@ SCOPE_TAG: Final = wire.tag(_SCOPE, wire.LENGTH)
 _ACT: Final = log_pb2.Command.ACT_FIELD_NUMBER
 ACT_TAG: Final = _ACT << 3 | wire.LENGTH
 """Number that tags the act of a command; the act precedes the request."""
+OWNER_TAG: Final = wire.tag(log_pb2.Command.OWNER_FIELD_NUMBER, wire.LENGTH)
 _MAPPED: Final = (
     feed_service_pb2.CommitCursorRequest,
     tube_service_pb2.CreateTubeRequest,
@@ -122,6 +124,11 @@ def encode_request(
     head = wire.varint(codec.number << 3 | wire.LENGTH) + wire.varint(len(raw))
     if act is not None:
         head = wire.length_delimited(_ACT, act_message(act).SerializeToString()) + head
+    if key.owner is not EVERYBODY:
+        owner = log_pb2.Ownership(
+            principal=key.owner.principal, changes_all=key.owner.changes_all
+        ).SerializeToString()
+        head = OWNER_TAG + wire.varint(len(owner)) + owner + head
     if key.scope:
         head = wire.length_delimited(_SCOPE, key.scope.encode()) + head
     if key.hash:

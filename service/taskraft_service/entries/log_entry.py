@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.audit import act_of
 from taskraft_service.command_codecs.registry import DECODERS
+from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.entries.encoded_command import (
     ACT_TAG,
     HASH_BYTES,
     HASH_TAG,
+    OWNER_TAG,
     SCOPE_TAG,
     EncodedCommand,
 )
+from taskraft_service.queue.entities.ownership import Ownership
 from taskraft_service.queue.operations.registry import LoggedCommand, ManagedCommand
-from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey
 from taskraft_service.versions import HIGHEST
 
 _ENTRY_NOW: Final = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT)
@@ -59,6 +62,11 @@ def _decode_command(data: bytes, at: int, stop: int, version: int) -> LoggedComm
     key = NO_KEY
     if data.startswith(HASH_TAG, at):
         key, at = _decode_key(data, at + len(HASH_TAG))
+    if data.startswith(OWNER_TAG, at):
+        size, at = wire.read_varint(data, at + len(OWNER_TAG))
+        owner = log_pb2.Ownership.FromString(data[at : at + size])
+        key = replace(key, owner=Ownership(owner.principal, owner.changes_all))
+        at += size
     tag, at = wire.read_varint(data, at)
     act = None
     if tag == ACT_TAG:

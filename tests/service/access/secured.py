@@ -24,6 +24,7 @@ MAIL, INVOICES = "billing.mail", "billing.invoices"
 GRANTS = {
     "root": [("admin", "*")],
     "billing": [("producer", "billing.*")],
+    "biller": [("producer", "billing.*")],
     "mailer": [("consumer", "billing.mail"), ("reader", "billing.mail")],
     "rival": [("consumer", "billing.mail")],
     "auditor": [("reader", "billing.*")],

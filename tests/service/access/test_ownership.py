@@ -1,10 +1,22 @@
-"""Sessions and leases belong to one principal; for other principals they do not exist."""
+"""Sessions and leases belong to one principal; for other principals they do not exist.
+
+Tasks with unique keys, groups and schedules belong to one principal too. Others do not change
+them.
+"""
 
 import asyncio
 
 import pytest
+import structlog
 
-from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import (
+    error_pb2,
+    group_service_pb2,
+    schedule_service_pb2,
+    session_service_pb2,
+    task_pb2,
+    tube_service_pb2,
+)
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.access.secured import MAIL, refusal, refused, session_of
 from tests.service.conftest import ack, put, take
@@ -190,3 +202,116 @@ async def test_leases_of_temporary_tubes_belong_to_their_sessions_too(node):
     assert not (await ack(mailer, taken)).errors
     free = (await take(rival, tube=MAIL, tasks_max=1)).tasks
     assert not (await ack(rival, free)).errors
+
+
+MINE, THEIRS = "billing", "biller"
+"""Two principals with the same grants; see ``node``."""
+
+
+def keyed(payload, policy, key="k"):
+    return task_pb2.TaskSpec(payload=payload, unique_key=[key], delay_ms=60_000, on_conflict=policy)
+
+
+async def put_spec(caller, spec, **fields):
+    return await caller.tasks.PutTasks(pb.PutTasksRequest(tube=MAIL, tasks=[spec], **fields))
+
+
+async def payload_of(node, task_id):
+    root = await node.known("root")
+    request = pb.GetTasksRequest(tube=MAIL, selector={"ids": [task_id]})
+    return (await root.tasks.GetTasks(request)).tasks[0].spec.payload
+
+
+async def test_a_put_changes_no_task_of_another_principal(node):
+    mine, theirs, root = [await node.known(one) for one in (MINE, THEIRS, "root")]
+    (task_id,) = (await put_spec(mine, keyed(b"1", task_pb2.TaskSpec.FAIL))).task_ids
+    replacing = task_pb2.TaskSpec.REPLACE_IF_WAITING
+    answer = await put_spec(theirs, keyed(b"2", replacing))
+    assert [one.error.reason for one in answer.errors] == [error_pb2.Error.NOT_ALLOWED]
+    assert await refused(put_spec(theirs, keyed(b"2", replacing), atomic=True)) == "NOT_ALLOWED"
+    batch = pb.ExecuteBatchRequest(
+        operations=[{"put": {"tube": MAIL, "tasks": [keyed(b"2", replacing)]}}]
+    )
+    assert await refused(theirs.tasks.ExecuteBatch(batch)) == "NOT_ALLOWED"
+    assert await payload_of(node, task_id) == b"1"
+    assert list((await put_spec(mine, keyed(b"3", replacing))).task_ids) == [task_id]
+    assert await payload_of(node, task_id) == b"3"
+    assert list((await put_spec(root, keyed(b"4", replacing))).task_ids) == [task_id]
+    assert list((await put_spec(mine, keyed(b"5", replacing))).task_ids) == [task_id]
+    assert await payload_of(node, task_id) == b"5"
+
+
+async def test_a_put_restarts_no_task_of_another_principal(node):
+    mine, theirs, root = [await node.known(one) for one in (MINE, THEIRS, "root")]
+    spec = keyed(b"1", task_pb2.TaskSpec.FAIL)
+    spec.ClearField("delay_ms")
+    await put_spec(mine, spec)
+    taken = await take(root, tube=MAIL)
+    keep = pb.Settlement.Ack(keep=pb.Settlement.Ack.DONE)
+    settlement = pb.Settlement(tokens=[taken.tasks[0].token], ack=keep)
+    await root.tasks.SettleTasks(pb.SettleTasksRequest(settlements=[settlement]))
+    restarting = keyed(b"2", task_pb2.TaskSpec.RESTART_IF_FINISHED)
+    answer = await put_spec(theirs, restarting)
+    assert [one.error.reason for one in answer.errors] == [error_pb2.Error.NOT_ALLOWED]
+    assert not (await put_spec(mine, restarting)).errors
+
+
+async def test_a_schedule_belongs_to_its_creator(node):
+    mine, theirs, root = [await node.known(one) for one in (MINE, THEIRS, "root")]
+    definition = {"name": "billing.nightly", "cron": "0 3 * * *", "tube": MAIL}
+    create = schedule_service_pb2.CreateScheduleRequest(schedule=definition)
+    assert (await mine.schedules.CreateSchedule(create)).schedule.owner == MINE
+    paused = schedule_service_pb2.UpdateScheduleRequest(schedule={**definition, "paused": True})
+    masked = schedule_service_pb2.UpdateScheduleRequest(
+        schedule={"name": definition["name"], "paused": True}, update_mask={"paths": ["paused"]}
+    )
+    removal = schedule_service_pb2.DeleteScheduleRequest(name=definition["name"])
+    for call in (
+        theirs.schedules.UpdateSchedule(paused),
+        theirs.schedules.UpdateSchedule(masked),
+        theirs.schedules.DeleteSchedule(removal),
+    ):
+        assert await refused(call) == "NOT_ALLOWED"
+    for caller in (mine, root):
+        assert (await caller.schedules.UpdateSchedule(masked)).schedule.owner == MINE
+    await root.schedules.DeleteSchedule(removal)
+
+
+async def test_a_schedule_and_a_group_change_no_task_of_another_principal(node):
+    mine, theirs = await node.known(MINE), await node.known(THEIRS)
+    (task_id,) = (await put_spec(mine, keyed(b"1", task_pb2.TaskSpec.FAIL))).task_ids
+    spec = keyed(b"2", task_pb2.TaskSpec.REPLACE_IF_WAITING)
+    end = {"tube": MAIL, "spec": spec}
+    create = group_service_pb2.CreateGroupRequest(group={"name": "billing.g", "end_task": end})
+    await theirs.groups.CreateGroup(create)
+    started = await theirs.groups.StartGroup(group_service_pb2.StartGroupRequest(name="billing.g"))
+    assert started.group.last_error.reason == error_pb2.Error.NOT_ALLOWED
+    assert await payload_of(node, task_id) == b"1"
+
+
+async def test_a_group_belongs_to_its_creator(node):
+    mine, theirs, root = [await node.known(one) for one in (MINE, THEIRS, "root")]
+    create = group_service_pb2.CreateGroupRequest(group={"name": "billing.run"})
+    assert (await mine.groups.CreateGroup(create)).group.owner == MINE
+    end = group_service_pb2.SetEndTaskRequest(name="billing.run", end_task={"tube": MAIL})
+    start = group_service_pb2.StartGroupRequest(name="billing.run")
+    cancel = group_service_pb2.CancelGroupRequest(name="billing.run")
+    for call in (
+        theirs.groups.SetEndTask(end),
+        theirs.groups.StartGroup(start),
+        theirs.groups.CancelGroup(cancel),
+    ):
+        assert await refused(call) == "NOT_ALLOWED"
+    await mine.groups.SetEndTask(end)
+    assert (await root.groups.CancelGroup(cancel)).group.owner == MINE
+
+
+async def test_a_change_of_what_another_principal_owns_is_in_the_audit_log(node):
+    mine, theirs = await node.known(MINE), await node.known(THEIRS)
+    create = group_service_pb2.CreateGroupRequest(group={"name": "billing.run"})
+    await mine.groups.CreateGroup(create)
+    with structlog.testing.capture_logs() as written:
+        start = group_service_pb2.StartGroupRequest(name="billing.run")
+        await refused(theirs.groups.StartGroup(start))
+    (record,) = [line for line in written if line["event"] == "denied"]
+    assert (record["principal"], record["call"]) == (THEIRS, "StartGroup")

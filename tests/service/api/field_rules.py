@@ -184,8 +184,8 @@ RULES = {
 }
 SET_BY_SERVER = {
     "Group": {"state", "open", "processed", "failed", "cancelled", "created_ms", "ended_ms",
-              "last_task_id", "last_error"},
-    "Schedule": {"next_ms", "last_ms", "last_task_id", "left_out", "last_error", "etag"},
+              "last_task_id", "last_error", "owner"},
+    "Schedule": {"next_ms", "last_ms", "last_task_id", "left_out", "last_error", "etag", "owner"},
 }  # fmt: skip
 OUT_OF_PLACE = {
     *("Consistency.staleness_ms_max", "Release.ttl_ms", "TaskUpdate.delay_ms"),

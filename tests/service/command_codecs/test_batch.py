@@ -6,8 +6,8 @@ from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.command_codecs.batch import BATCH
+from taskraft_service.command_codecs.request_key import NO_KEY
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
-from taskraft_service.queue.store.idempotency import NO_KEY
 
 IDS = task_pb2.TaskSelector(ids=[3, 1])
 

@@ -23,6 +23,7 @@ from taskraft_service.command_codecs.bulk_sweeps import (
 from taskraft_service.command_codecs.commit_cursor import COMMIT_CURSOR
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.registry import DECODERS
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.selected_tasks import (
     BURY,
     CANCEL,
@@ -94,7 +95,6 @@ from taskraft_service.queue.operations.tubes import DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.store.idempotency import RequestKey
 from taskraft_service.queue.transitions.updating import TaskUpdate
 from tests.service.command_codecs.examples import (
     BY_IDS,

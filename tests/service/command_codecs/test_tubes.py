@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from taskraft.v1 import task_pb2, tube_service_pb2
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.command_codecs.tubes import CREATE_TUBE, OPTION_NAMES
 from taskraft_service.queue.entities.instants import FOREVER_MS
@@ -18,7 +19,6 @@ from taskraft_service.queue.entities.tube_options import (
     TubeOptions,
 )
 from taskraft_service.queue.operations.tubes import CreateTube
-from taskraft_service.queue.store.idempotency import RequestKey
 
 Tube, Options = tube_service_pb2.Tube, tube_service_pb2.TubeOptions
 SAID = Options(

@@ -10,6 +10,7 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.put import PUT, new_task
 from taskraft_service.command_codecs.registry import DECODERS
+from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.command_codecs.selected_tasks import BURY, DELETE, KICK
 from taskraft_service.command_codecs.sessions import (
     ATTACH_SESSION,
@@ -32,7 +33,7 @@ from taskraft_service.entries.log_entry import decode_entry, encode_entry
 from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.operations.sessions import KeepSessions
 from taskraft_service.queue.operations.tubes import DropTube
-from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey, request_scope
+from taskraft_service.queue.store.idempotency import request_scope
 
 names = st.text("abc", max_size=4)
 times = st.none() | st.integers(0, 2**50)

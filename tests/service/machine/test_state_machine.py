@@ -14,6 +14,7 @@ from taskraft_replication.errors import FormatUnknown
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import versions
 from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.sessions import STARTUP
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.command_codecs.take import TAKE
@@ -27,7 +28,6 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.sessions import KeepSessions
 from taskraft_service.queue.persistence import state_records
 from taskraft_service.queue.state import cluster_version
-from taskraft_service.queue.store.idempotency import RequestKey
 from taskraft_service.queue.store.keys import META
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import RocksStore

@@ -66,6 +66,8 @@ class Group:
     """Id of the end task or the abort task; 0: none was put."""
     last_error: errors.TaskraftError | None = field(default=None, metadata=converted(from_item))
     """Reason for which the end task or the abort task could not be put; None: none was refused."""
+    owner: str = ""
+    """Principal that has created the group; empty: created without access control."""
     message: pb.Group = field(repr=False, compare=False)
     """The group as the server returned it, as a message."""
 

@@ -99,6 +99,8 @@ class Schedule:
     """Reason for which the last put was refused; None: the put was not refused."""
     etag: str = ""
     """Opaque tag of the definition, for `if_unchanged`; empty: an older server."""
+    owner: str = ""
+    """Principal that has created the schedule; empty: created without access control."""
     message: pb.Schedule = field(repr=False, compare=False)
     """The schedule as the server returned it, as a message."""
 

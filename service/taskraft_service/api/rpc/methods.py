@@ -18,8 +18,10 @@ from google.protobuf.message import DecodeError, Message
 
 from taskraft.v1 import error_pb2
 from taskraft_service import wire
+from taskraft_service.access.audit import log_denied
 from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.access.permission_rules import MANAGING, OF_OPERATORS, managed_names
+from taskraft_service.access.permissions import ANY_TUBE, Verb
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 
@@ -105,7 +107,13 @@ class UnaryMethod(Generic[M]):
         elif self.request in MANAGING:
             managed = managed_names(call.request)
         call.managed = managed
-        answer = await self.handler(call)
+        try:
+            answer = await self.handler(call)
+        except CallRefused as refusal:
+            if refusal.reason == error_pb2.Error.NOT_ALLOWED:
+                name = refusal.metadata.get("name", ANY_TUBE)
+                log_denied(caller, call.request, Verb.MANAGE.value, name)
+            raise
         if managed:
             caller.log_managed(call.request, managed, call.index or getattr(answer, "revision", 0))
         return answer if isinstance(answer, bytes) else answer.SerializeToString()

@@ -9,10 +9,13 @@ from google.protobuf.message import Message
 
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.audit import managed_act
+from taskraft_service.access.caller import ANONYMOUS
+from taskraft_service.access.ownership import ownership_of
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import refused_by_queue
 from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
 from taskraft_service.command_codecs.command_codec import CommandCodec
+from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.entries.encoded_command import (
     EncodedCommand,
     encode_leader_command,
@@ -24,26 +27,28 @@ from taskraft_service.leader.command_submitter import (
     CommandSubmitter,
 )
 from taskraft_service.queue.entities.managed_act import ManagedAct
+from taskraft_service.queue.entities.ownership import EVERYBODY
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.registry import Result
-from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey, request_scope
+from taskraft_service.queue.store.idempotency import request_scope
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=Result)
 
 
 def request_key(call: UnaryCall[M]) -> RequestKey:
-    """Return the key of a request with a request_id; ``NO_KEY`` for a request without one.
+    """Return what the log stores about a request in addition to the request.
 
     The principal is that of the client, also for a call that another node has forwarded.
     """
     request: Any = call.request
+    owner = EVERYBODY if call.caller is ANONYMOUS else ownership_of(call.caller, request)
     if not getattr(request, "request_id", ""):
-        return NO_KEY
+        return NO_KEY if owner is EVERYBODY else RequestKey(owner=owner)
     principal, client_id = call.caller.name, request.client_id
     # Most callers have neither principal nor client_id; the condition saves a call for every put.
     scope = request_scope(principal, client_id) if principal or client_id else ""
-    return RequestKey(request_hash(request, call.raw), scope)
+    return RequestKey(request_hash(request, call.raw), scope, owner)
 
 
 def act_of_call(call: UnaryCall[Any]) -> ManagedAct | None:

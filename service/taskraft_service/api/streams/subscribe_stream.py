@@ -19,6 +19,7 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.streams.responses import settled_message
 from taskraft_service.api.streams.subscription_state import SubscriptionState, check_stream_message
 from taskraft_service.api.tasks.settle_checks import check_settlements
+from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.entries.encoded_command import (
     encode_leader_command,
@@ -39,7 +40,7 @@ from taskraft_service.limits import (
     HEARTBEAT_MS,
     REQUEST_ID_BYTES_MAX,
 )
-from taskraft_service.queue.store.idempotency import NO_KEY, RequestKey, request_scope
+from taskraft_service.queue.store.idempotency import request_scope
 
 SETTLEMENTS_IN_FLIGHT_MAX: Final = 256
 """Maximum number of unanswered settlement messages per stream; reading pauses at the maximum."""

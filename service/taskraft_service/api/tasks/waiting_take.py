@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.status import refused_by_queue, tube_not_found
 from taskraft_service.api.tasks.consumer_sources import ConsumerSources
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed, SubmitFailure
@@ -16,7 +17,6 @@ from taskraft_service.leader.waiting_consumer import Claim, ConsumerProfile
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.take import TakeResult
-from taskraft_service.queue.store.idempotency import RequestKey
 
 
 def narrowed_take(

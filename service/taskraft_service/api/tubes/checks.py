@@ -7,6 +7,7 @@ from typing import Final
 
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.command_codecs.request_key import NO_KEY
 from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.command_codecs.tubes import OPTION_NAMES, tube_options, update_tube
 from taskraft_service.queue.entities.refusal import Refusal
@@ -14,7 +15,6 @@ from taskraft_service.queue.entities.retry_policy import refusal_of_retry
 from taskraft_service.queue.entities.tube_options import TubeKind, refusal_of_options
 from taskraft_service.queue.entities.tube_profiles import OWN, PROFILES
 from taskraft_service.queue.operations.update_tube import UpdateTube
-from taskraft_service.queue.store.idempotency import NO_KEY
 
 POSITIONS: Final = frozenset(task_pb2.TaskSpec.Position.values())
 _Options = tube_service_pb2.TubeOptions

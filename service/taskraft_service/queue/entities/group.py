@@ -45,6 +45,7 @@ class GroupView:
         ended_ms: instant at which the last task ended; 0: not yet.
         last_task_id: id of the end or abort task; 0: none was put.
         refusal: why the end or abort task was refused, or None.
+        owner: principal that has created the group; empty: not known.
     """
 
     name: str
@@ -60,6 +61,7 @@ class GroupView:
     ended_ms: int
     last_task_id: int
     refusal: Refusal | None = None
+    owner: str = ""
 
 
 class TaskGroup:
@@ -82,6 +84,7 @@ class TaskGroup:
         "number",
         "only_if_processed",
         "open",
+        "owner",
         "processed",
         "refusal",
         "revoke",
@@ -89,10 +92,11 @@ class TaskGroup:
         "sweeping",
     )
 
-    def __init__(self, number: int, name: str, created_ms: int) -> None:
+    def __init__(self, number: int, name: str, created_ms: int, owner: str = "") -> None:
         """Create a group without tasks."""
         self.number = number
         self.name = name
+        self.owner = owner
         self.state = GroupState.HELD
         self.open = self.processed = self.failed = self.cancelled = 0
         self.end_task: GroupTask | None = None
@@ -138,6 +142,7 @@ class TaskGroup:
             self.ended_ms,
             self.last_task_id,
             self.refusal,
+            self.owner,
         )
 
 

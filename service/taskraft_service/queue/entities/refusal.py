@@ -47,6 +47,7 @@ class Reason(IntEnum):
     CURSOR_TRIMMED = 60
     FEED_MISMATCH = 61
     NOT_IMPLEMENTED = 70
+    NOT_ALLOWED = 81
 
 
 @value

@@ -92,6 +92,8 @@ _ATTEMPT_FAILURE: Final = FieldTable(
     Text("message"),
 )
 
+_OWNER: Final = FieldTable(lambda text: text, Text("text", of=str))
+
 EXTRAS: Final = FieldTable(
     Extras,
     Flags(
@@ -105,6 +107,7 @@ EXTRAS: Final = FieldTable(
         Present("origin"),
         Present("dependents"),
         Present("waiting"),
+        Present("owner"),
     ),
     Number("outcome", "B", TaskOutcome),
     Number("times_buried", "I"),
@@ -129,6 +132,7 @@ EXTRAS: Final = FieldTable(
     Optional(Nested("retry", RETRY)),
     Optional(Number("dependents", "Q")),
     Optional(Nested("waiting", _WAITING)),
+    Optional(Nested("owner", _OWNER)),
     parts={"failure": Failure, "progress": TaskProgress, "origin": TaskOrigin},
 )
 

@@ -125,6 +125,7 @@ class Extras:
         origin: origin of a dead letter, until it returns.
         dependents: number of the set of dependents; 0: no task depends on this task.
         waiting: open dependencies; None: the task has none.
+        owner: principal that has put the task with its unique key; None: not known.
     """
 
     failure: Failure | None = None
@@ -144,6 +145,7 @@ class Extras:
     dependents: int = 0
     waiting: Waiting | None = None
     failures: tuple[AttemptFailure, ...] = ()
+    owner: str | None = None
 
     def with_failure(self, failure: Failure, attempt: int, now_ms: int) -> Extras:
         """Return the extras after a failure of an attempt."""

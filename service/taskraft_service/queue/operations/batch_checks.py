@@ -16,6 +16,7 @@ from taskraft_service.queue.entities.new_task import (
     NewTask,
     OnConflict,
 )
+from taskraft_service.queue.entities.ownership import Ownership
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, at_item, first_of
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, READY
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
@@ -37,6 +38,7 @@ from taskraft_service.queue.operations.put import (
     refusal_of_new_task,
     refusal_to_put,
 )
+from taskraft_service.queue.operations.put_plan import refusal_of_owner
 from taskraft_service.queue.operations.selection import ByFilter, named
 from taskraft_service.queue.operations.settle_checks import (
     add_settlement,
@@ -114,7 +116,7 @@ class BatchChecks:
             refusal = (
                 refusal_of_new_task(self._state, tube, task)
                 or self._refusal_of_dependencies(task.dependencies)
-                or self._refusal_of_key(tube, task)
+                or self._refusal_of_key(tube, task, command.owner)
             )
             if refusal is not None:
                 refusals.append(at_item(item, refusal, f"tasks[{item}]."))
@@ -138,7 +140,7 @@ class BatchChecks:
                 return refusal
         return None
 
-    def _refusal_of_key(self, tube: QueueTube, task: NewTask) -> Refusal | None:
+    def _refusal_of_key(self, tube: QueueTube, task: NewTask, owner: Ownership) -> Refusal | None:
         """Return why a new task cannot have its unique key, or None."""
         there = self._keys.put(tube, task)
         if isinstance(there, Refusal):
@@ -148,7 +150,7 @@ class BatchChecks:
             return None
         if task.on_conflict is OnConflict.REPLACE_IF_WAITING:
             self.room.add(tube, 0, task.payload_bytes - there.payload_bytes)
-        return self._tasks.name(there)
+        return refusal_of_owner(owner, there, task) or self._tasks.name(there)
 
     def _refusal_of_settle(self, command: Settle) -> Refusal | None:
         refusals: list[Refusal] = []

@@ -11,6 +11,7 @@ from itertools import islice
 
 from taskraft_service.queue.entities.group import GroupState, TaskGroup
 from taskraft_service.queue.entities.life_cycle import Operation
+from taskraft_service.queue.entities.ownership import ownership_of_later
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_state import HELD, TAKEN, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask
@@ -99,7 +100,8 @@ def _end(state: QueueState, group: TaskGroup) -> None:
     if following is None:
         return
     task = state.new_task(following.spec)
-    result = put(state, Put(following.tube, [task], atomic=True), is_admitted=True)
+    addition = Put(following.tube, [task], atomic=True, owner=ownership_of_later(group.owner))
+    result = put(state, addition, is_admitted=True)
     if isinstance(result, Refusal):
         group.refusal = result
     else:

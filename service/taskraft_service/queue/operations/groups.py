@@ -11,6 +11,7 @@ from taskraft_service.queue.entities.group import (
     TaskGroup,
     wrong_state,
 )
+from taskraft_service.queue.entities.ownership import EVERYBODY, Ownership
 from taskraft_service.queue.entities.refusal import Reason, Refusal, together
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
@@ -40,6 +41,7 @@ class CreateGroup:
         only_if_processed: put the end task only if every task was acknowledged.
         request_id: idempotency key.
         request_hash: hash of the request, to detect a reused request id.
+        owner: owner of the group.
     """
 
     name: str
@@ -48,6 +50,7 @@ class CreateGroup:
     only_if_processed: bool = False
     request_id: str = ""
     request_hash: int = 0
+    owner: Ownership = EVERYBODY
 
 
 @value
@@ -60,6 +63,7 @@ class StartGroup:
     name: str
     request_id: str = ""
     request_hash: int = 0
+    owner: Ownership = EVERYBODY
 
 
 @value
@@ -75,6 +79,7 @@ class CancelGroup:
     revoke: bool = False
     request_id: str = ""
     request_hash: int = 0
+    owner: Ownership = EVERYBODY
 
 
 @value
@@ -92,6 +97,7 @@ class SetEndTask:
     only_if_processed: bool = False
     request_id: str = ""
     request_hash: int = 0
+    owner: Ownership = EVERYBODY
 
 
 @value
@@ -120,7 +126,7 @@ def create_group(state: QueueState, command: CreateGroup) -> GroupResult | Refus
     if is_full:
         forget_first(state)
     groups.number += 1
-    group = TaskGroup(groups.number, command.name, state.now_ms)
+    group = TaskGroup(groups.number, command.name, state.now_ms, command.owner.principal)
     _set_group_tasks(group, command)
     groups.add(group)
     return GroupResult(group.view())
@@ -128,7 +134,7 @@ def create_group(state: QueueState, command: CreateGroup) -> GroupResult | Refus
 
 def set_end_task(state: QueueState, command: SetEndTask) -> GroupResult | Refusal:
     """Replace the tasks that the group puts at its end."""
-    group = state.groups.find(command.name)
+    group = _find_own(state, command)
     if isinstance(group, Refusal):
         return group
     if group.state not in JOINABLE:
@@ -139,6 +145,16 @@ def set_end_task(state: QueueState, command: SetEndTask) -> GroupResult | Refusa
     _set_group_tasks(group, command)
     state.groups.touch(group)
     return GroupResult(group.view())
+
+
+def _find_own(
+    state: QueueState, command: SetEndTask | StartGroup | CancelGroup
+) -> TaskGroup | Refusal:
+    """Return the group of a command, or a refusal if it is missing or of another principal."""
+    group = state.groups.find(command.name)
+    if isinstance(group, Refusal):
+        return group
+    return command.owner.refusal_to_change(group.owner, f"group {group.name!r}") or group
 
 
 def _set_group_tasks(group: TaskGroup, command: CreateGroup | SetEndTask) -> None:
@@ -179,7 +195,7 @@ def start_group(state: QueueState, command: StartGroup) -> GroupResult | Refusal
 
     A second start has no effect.
     """
-    group = state.groups.find(command.name)
+    group = _find_own(state, command)
     if isinstance(group, Refusal):
         return group
     if group.state is GroupState.HELD:
@@ -193,7 +209,7 @@ def start_group(state: QueueState, command: StartGroup) -> GroupResult | Refusal
 
 def cancel_group(state: QueueState, command: CancelGroup) -> GroupResult | Refusal:
     """Remove the waiting tasks; a second cancellation can revoke the remaining leases."""
-    group = state.groups.find(command.name)
+    group = _find_own(state, command)
     if isinstance(group, Refusal):
         return group
     if group.state is GroupState.ENDED:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import field
 from operator import itemgetter
 from typing import Final
 
 from taskraft_service.queue.entities.new_task import NewTask, TaskReference
+from taskraft_service.queue.entities.ownership import EVERYBODY, Ownership
 from taskraft_service.queue.entities.refusal import (
     REFUSED_ITEMS,
     ItemRefusal,
@@ -44,7 +46,7 @@ class Put:
     Answer: ``PutResult``.
 
     ``waits_for_room``: refuse the put as a whole if the tube lacks capacity for all tasks; the
-    leader retries it later.
+    leader retries it later. ``owner``: owner of the new tasks with a unique key.
     """
 
     tube: str
@@ -53,6 +55,7 @@ class Put:
     request_id: str = ""
     request_hash: int = 0
     waits_for_room: bool = False
+    owner: Ownership = field(default=EVERYBODY, repr=False)
 
 
 @value
@@ -99,7 +102,7 @@ def put(
     is_limited = tube.has_capacity and not is_admitted
     if not sets_attributes and not is_limited:
         return PutResult(_store(state, tube, tasks, sets_attributes=False))
-    plan = PutPlan(state, tube, before, is_limited=is_limited)
+    plan = PutPlan(state, tube, before, command.owner, is_limited=is_limited)
     for task in tasks:
         plan.add(task)
     if command.waits_for_room and plan.over_capacity:
@@ -108,7 +111,8 @@ def put(
     if command.atomic and plan.refused:
         return _refused_whole(plan.refused)
     first_id = tube.next_id
-    _store(state, tube, plan.new, plan.restarting(), sets_attributes=sets_attributes)
+    owner = command.owner.principal
+    _store(state, tube, plan.new, plan.restarting(), owner, sets_attributes=sets_attributes)
     tube.counters.note(
         CountedOperation.URGENT, sum(new.position is Position.FRONT for new in plan.new)
     )
@@ -175,6 +179,7 @@ def _store(
     tube: QueueTube,
     new_tasks: Sequence[NewTask],
     restarting: Collection[TaskReference] = (),
+    owner: str = "",
     *,
     sets_attributes: bool,
 ) -> Sequence[int]:
@@ -185,7 +190,7 @@ def _store(
     now_ms = state.now_ms
     first_id = tube.next_id
     if sets_attributes:
-        create_with_attributes(state, tube, new_tasks, restarting)
+        create_with_attributes(state, tube, new_tasks, restarting, owner)
     else:
         terms = effective_options(tube, NO_ATTRIBUTES, now_ms, now_ms)
         made = [

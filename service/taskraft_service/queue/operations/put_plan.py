@@ -11,6 +11,7 @@ from typing import Final
 
 from taskraft_service.queue.entities.instants import after
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict, TaskReference
+from taskraft_service.queue.entities.ownership import EVERYBODY, Ownership
 from taskraft_service.queue.entities.refusal import (
     ItemRefusal,
     Refusal,
@@ -19,7 +20,7 @@ from taskraft_service.queue.entities.refusal import (
     within,
 )
 from taskraft_service.queue.entities.retry_policy import refusal_of_retry
-from taskraft_service.queue.entities.task_state import DELAYED, FINISHED, HELD, READY, TAKEN
+from taskraft_service.queue.entities.task_state import DELAYED, FINISHED, HELD, READY, TAKEN, State
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_driver import ArrivingTask
 from taskraft_service.queue.entities.tube_limits import refusal_of_field
@@ -98,6 +99,7 @@ class PutPlan:
 
     __slots__ = (
         "_is_limited",
+        "_owner",
         "_payload_bytes",
         "_placed",
         "_planned",
@@ -115,6 +117,7 @@ class PutPlan:
         state: QueueState,
         tube: QueueTube,
         before: Sequence[TaskReference],
+        owner: Ownership = EVERYBODY,
         *,
         is_limited: bool,
     ) -> None:
@@ -122,6 +125,7 @@ class PutPlan:
         self._state = state
         self._tube = tube
         self._is_limited = is_limited
+        self._owner = owner
         self._payload_bytes = 0
         """Growth of the tube by the planned items, in bytes."""
         self._planned: dict[tuple[str, ...], int] = {}
@@ -197,9 +201,14 @@ class PutPlan:
     def _resolve_conflict(self, conflict: Conflict) -> None:
         """Resolve an item whose unique key belongs to an existing task or to an earlier item.
 
-        The item is refused if replacing the task's payload would exceed the tube's capacity.
+        The item is refused if replacing the task's payload would exceed the tube's capacity, or if
+        the item would change the task of another principal.
         """
         task = conflict.new
+        refusal = self._refusal_of_owner(conflict)
+        if refusal is not None:
+            self._refuse(refusal)
+            return
         more = self._growth(conflict)
         if more > 0 and not self._has_capacity(0, self._payload_bytes + more):
             return
@@ -213,12 +222,15 @@ class PutPlan:
         self.ids.append(conflict.task_id)
         self.conflicts.append(conflict)
 
+    def _refusal_of_owner(self, conflict: Conflict) -> Refusal | None:
+        """Return why the item may not change the existing task; None for a task of this put."""
+        there = self._state.find(self._tube, conflict.task_id)
+        return None if there is None else refusal_of_owner(self._owner, there, conflict.new)
+
     def _changes(self, conflict: Conflict) -> bool:
         """Return whether the item restarts or replaces the existing task."""
-        if conflict.new.on_conflict is not OnConflict.RESTART_IF_FINISHED:
-            return conflict.new.on_conflict is OnConflict.REPLACE_IF_WAITING
         there = self._state.find(self._tube, conflict.task_id)
-        return there is not None and there.state in FINISHED
+        return changes(conflict.new, None if there is None else there.state)
 
     def _growth(self, conflict: Conflict) -> int:
         """Return the bytes that an item adds to the existing task; negative if the task shrinks."""
@@ -227,6 +239,23 @@ class PutPlan:
         place = conflict.task_id - self._tube.next_id
         there = self.new[place] if place >= 0 else self._state.find(self._tube, conflict.task_id)
         return 0 if there is None else conflict.new.payload_bytes - there.payload_bytes
+
+
+def changes(new: NewTask, state: State | None) -> bool:
+    """Return whether a new task restarts or replaces the task with its key, which has a state.
+
+    ``state``: None for a task of the same put.
+    """
+    if new.on_conflict is OnConflict.RESTART_IF_FINISHED:
+        return state in FINISHED
+    return new.on_conflict is OnConflict.REPLACE_IF_WAITING
+
+
+def refusal_of_owner(owner: Ownership, there: QueueTask, new: NewTask) -> Refusal | None:
+    """Return why a put may not change the task of another principal with the same key, or None."""
+    if owner.changes_all or not changes(new, there.state):
+        return None
+    return owner.refusal_to_change(there.extras.owner or "", "the task with this key")
 
 
 def existing_task(

@@ -10,6 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from taskraft_service.queue.entities.ownership import (
+    EVERYBODY,
+    Ownership,
+    ownership_of_later,
+)
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.task_state import OPEN
 from taskraft_service.queue.entities.tube import QueueTask
@@ -52,6 +57,7 @@ class CreateSchedule:
     next_ms: int
     request_id: str = ""
     request_hash: int = 0
+    owner: Ownership = EVERYBODY
 
 
 @value
@@ -70,6 +76,7 @@ class UpdateSchedule:
     etag: str = ""
     request_id: str = ""
     request_hash: int = 0
+    owner: Ownership = EVERYBODY
 
 
 @value
@@ -85,6 +92,7 @@ class DeleteSchedule:
     etag: str = ""
     request_id: str = ""
     request_hash: int = 0
+    owner: Ownership = EVERYBODY
 
 
 @value
@@ -134,7 +142,9 @@ def create_schedule(state: QueueState, command: CreateSchedule) -> ScheduleResul
     refusal = _refusal_of_options(state, command.options)
     if refusal is not None:
         return refusal
-    schedule = TaskSchedule(command.name, command.options, state.wall_ms, command.next_ms)
+    schedule = TaskSchedule(
+        command.name, command.options, state.wall_ms, command.next_ms, command.owner.principal
+    )
     schedules.set(schedule)
     return ScheduleResult(schedule.view())
 
@@ -145,7 +155,7 @@ def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResul
     A new pattern applies from the time of the update. When a pause ends, ``catch_up`` decides about
     the times that were due during the pause.
     """
-    schedule = _find_unchanged(state, command.name, command.etag)
+    schedule = _find_unchanged(state, command)
     if isinstance(schedule, Refusal):
         return schedule
     refusal = _refusal_of_options(state, command.options)
@@ -162,10 +172,21 @@ def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResul
     return ScheduleResult(schedule.view())
 
 
-def _find_unchanged(state: QueueState, name: str, etag: str) -> TaskSchedule | Refusal:
-    """Return the schedule, or a refusal if the schedule is missing or has another tag."""
+def _find_unchanged(
+    state: QueueState, command: UpdateSchedule | DeleteSchedule
+) -> TaskSchedule | Refusal:
+    """Return the schedule of a command.
+
+    Return a refusal if the schedule is missing, belongs to another principal, or has another tag.
+    """
+    name, etag = command.name, command.etag
     schedule = state.schedules.find(name)
-    if isinstance(schedule, Refusal) or not etag or etag == schedule.options.etag:
+    if isinstance(schedule, Refusal):
+        return schedule
+    refusal = command.owner.refusal_to_change(schedule.owner, f"schedule {name!r}")
+    if refusal is not None:
+        return refusal
+    if not etag or etag == schedule.options.etag:
         return schedule
     text = f"the schedule {name!r} has changed since it was read; read it and repeat the change"
     return Refusal(Reason.SCHEDULE_CHANGED, text, {"schedule": name, "etag": schedule.options.etag})
@@ -179,7 +200,7 @@ def _refusal_of_options(state: QueueState, options: ScheduleSpec) -> Refusal | N
 
 def delete_schedule(state: QueueState, command: DeleteSchedule) -> CountResult | Refusal:
     """Remove a schedule; its tasks are kept."""
-    schedule = _find_unchanged(state, command.name, command.etag)
+    schedule = _find_unchanged(state, command)
     if isinstance(schedule, Refusal):
         return schedule
     state.schedules.remove(schedule)
@@ -214,7 +235,9 @@ def _put(state: QueueState, schedule: TaskSchedule, slot: ScheduledTime) -> bool
     if before is not None and options.overlap is Overlap.SKIP:
         schedule.left_out += 1
         return False
-    addition = Put(options.tube, [state.new_task(options.spec + slot.mark)], atomic=True)
+    task = state.new_task(options.spec + slot.mark)
+    owner = ownership_of_later(schedule.owner)
+    addition = Put(options.tube, [task], atomic=True, owner=owner)
     if before is not None and options.overlap is Overlap.CANCEL_BEFORE:
         result = _put_instead(state, before, addition)
     else:

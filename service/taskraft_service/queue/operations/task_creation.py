@@ -31,6 +31,7 @@ def create_with_attributes(
     tube: QueueTube,
     new_tasks: Sequence[NewTask],
     restarting: Collection[TaskReference],
+    owner: str = "",
 ) -> None:
     """Create tasks, in runs that become READY, DELAYED or HELD."""
     now_ms, wall_ms = state.now_ms, state.wall_ms
@@ -45,7 +46,7 @@ def create_with_attributes(
         if run and new.dependencies is not None:  # a dependency may be in the run
             transition(state, tube, run, operation)
             run = []
-        if _has_extras(new) and _give_extras(state, task, new, restarting):
+        if _has_extras(new) and _give_extras(state, task, new, restarting, owner):
             own_operation = Operation.PUT_HELD
         if run and own_operation is not operation:
             transition(state, tube, run, operation)
@@ -64,7 +65,11 @@ def _has_extras(new: NewTask) -> bool:
 
 
 def _give_extras(
-    state: QueueState, task: QueueTask, new: NewTask, restarting: Collection[TaskReference]
+    state: QueueState,
+    task: QueueTask,
+    new: NewTask,
+    restarting: Collection[TaskReference],
+    owner: str,
 ) -> bool:
     """Set the extras of a new task; return whether a group or a dependency holds the task."""
     group = state.groups.get(new.group) if new.group else None
@@ -78,6 +83,7 @@ def _give_extras(
         group_number=number,
         unique_key=new.unique_key,
         waiting=waiting,
+        owner=owner if owner and new.unique_key else None,
     )
     if new.unique_key:
         claim(state, task.tube, new.unique_key, task.id)

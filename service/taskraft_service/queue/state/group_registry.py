@@ -72,6 +72,7 @@ GROUP_RECORD: Final = FieldTable(
     Blob("abort_task.spec"),
     Text("refusal.message", of=message_of),
     Texts("refusal.metadata", of=_metadata),
+    Text("owner", to_end=True),
     parts={
         "end_task": GroupTask,
         "abort_task": GroupTask,

@@ -83,6 +83,7 @@ class ScheduleView:
         last_task_id: id of that task.
         left_out: number of scheduled times without a task, because of a refusal or an overlap.
         refusal: why the last put was refused, or None.
+        owner: principal that has created the schedule; empty: not known.
     """
 
     name: str
@@ -95,6 +96,7 @@ class ScheduleView:
     last_task_id: int
     left_out: int
     refusal: Refusal | None = None
+    owner: str = ""
 
 
 NO_TASK: Final[SetMember] = (0, 0)
@@ -117,14 +119,18 @@ class TaskSchedule:
         "name",
         "next_ms",
         "options",
+        "owner",
         "refusal",
         "since_ms",
         "version",
     )
 
-    def __init__(self, name: str, options: ScheduleSpec, wall_ms: int, next_ms: int) -> None:
+    def __init__(
+        self, name: str, options: ScheduleSpec, wall_ms: int, next_ms: int, owner: str = ""
+    ) -> None:
         """Make a schedule that has put nothing yet; all its times are in wall time."""
         self.name = name
+        self.owner = owner
         self.options = options
         self.version = 1
         self.since_ms = wall_ms
@@ -149,6 +155,7 @@ class TaskSchedule:
             self.last_task_id,
             self.left_out,
             self.refusal,
+            self.owner,
         )
 
 
@@ -194,6 +201,7 @@ SCHEDULE_RECORD: Final = FieldTable(
     Text("options.pattern"),
     Text("refusal.message", of=message_of),
     Items("refusal.metadata", _METADATA, of=_metadata),
+    Text("owner", to_end=True),
     parts={"options": ScheduleSpec, "last": set_member, "refusal": _refusal},
 )
 

@@ -16,32 +16,9 @@ from typing import Final
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.store.keys import REQUEST, prefix_stop, request_key
 from taskraft_service.queue.store.store import RangeDeletion, Store, Write
-from taskraft_service.queue.values import value
 
 _END: Final = "\0"
 """Ends each part of a scope. No principal, client_id or request_id contains it."""
-
-
-@value
-class RequestKey:
-    """Data that the log stores about a request in addition to the request itself.
-
-    The scope is the principal and the client_id of the caller. Two callers with different scopes
-    may use the same request_id for different requests.
-
-    Attributes:
-        hash: hash of the request; it distinguishes a retry from another request with the same
-            request_id. 0: the request has no request_id.
-        scope: scope of the request_id, from ``request_scope``. A command keeps the request_id with
-            the scope in front. Empty: neither principal nor client_id is set.
-    """
-
-    hash: int = 0
-    scope: str = ""
-
-
-NO_KEY: Final = RequestKey()
-"""The key of a request without a request_id."""
 
 
 def request_scope(principal: str, client_id: str) -> str:

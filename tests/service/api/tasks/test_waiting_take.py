@@ -13,6 +13,7 @@ from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.tasks.consumer_sources import ConsumerSources
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tasks.waiting_take import WaitingTake
+from taskraft_service.command_codecs.request_key import NO_KEY
 from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed, OutcomeUnknown
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
@@ -20,7 +21,6 @@ from taskraft_service.leader.waiting_consumer import ConsumerProfile
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.take import TakeResult
-from taskraft_service.queue.store.idempotency import NO_KEY
 from tests.service.conftest import create, put, reason_of, take
 from tests.service.leader.test_waiters import Board
 from tests.turns import turns_until

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.command_codecs.put import PUT
+from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.entries.encoded_command import encode_request, request_hash
 from taskraft_service.entries.log_entry import decode_entry, encode_entry
 from taskraft_service.queue.entities.refusal import Reason, Refusal
@@ -19,11 +20,7 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
-from taskraft_service.queue.store.idempotency import (
-    RequestKey,
-    request_scope,
-    without_scope,
-)
+from taskraft_service.queue.store.idempotency import request_scope, without_scope
 from tests.service.queue.memory_store import MemoryStore
 
 PARTS = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=3)

@@ -167,7 +167,7 @@ class Error(_message.Message):
         """The credentials are missing or invalid. UNAUTHENTICATED."""
         NOT_ALLOWED: Error._Reason.ValueType  # 81
         """The principal has no permission for this call; metadata principal, verb and tube describe the
-        missing grant. PERMISSION_DENIED.
+        missing grant. Or the task, group or schedule belongs to another principal. PERMISSION_DENIED.
         """
         INTERNAL_ERROR: Error._Reason.ValueType  # 90
         """A bug of the server. INTERNAL."""
@@ -306,7 +306,7 @@ class Error(_message.Message):
     """The credentials are missing or invalid. UNAUTHENTICATED."""
     NOT_ALLOWED: Error.Reason.ValueType  # 81
     """The principal has no permission for this call; metadata principal, verb and tube describe the
-    missing grant. PERMISSION_DENIED.
+    missing grant. Or the task, group or schedule belongs to another principal. PERMISSION_DENIED.
     """
     INTERNAL_ERROR: Error.Reason.ValueType  # 90
     """A bug of the server. INTERNAL."""

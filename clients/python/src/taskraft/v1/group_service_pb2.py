@@ -26,7 +26,7 @@ from taskraft.v1 import error_pb2 as taskraft_dot_v1_dot_error__pb2
 from taskraft.v1 import task_pb2 as taskraft_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftaskraft/v1/group_service.proto\x12\x0btaskraft.v1\x1a\x17taskraft/v1/error.proto\x1a\x16taskraft/v1/task.proto\">\n\tGroupTask\x12\x0c\n\x04tube\x18\x01 \x01(\t\x12#\n\x04spec\x18\x02 \x01(\x0b\x32\x15.taskraft.v1.TaskSpec\"\xa8\x03\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.taskraft.v1.Group.State\x12\x0c\n\x04open\x18\x03 \x01(\x03\x12\x11\n\tprocessed\x18\x04 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x03\x12\x11\n\tcancelled\x18\x06 \x01(\x03\x12(\n\x08\x65nd_task\x18\x07 \x01(\x0b\x32\x16.taskraft.v1.GroupTask\x12*\n\nabort_task\x18\x08 \x01(\x0b\x32\x16.taskraft.v1.GroupTask\x12\x19\n\x11only_if_processed\x18\t \x01(\x08\x12\x12\n\ncreated_ms\x18\n \x01(\x03\x12\x10\n\x08\x65nded_ms\x18\x0b \x01(\x03\x12\x14\n\x0clast_task_id\x18\x0c \x01(\x03\x12&\n\nlast_error\x18\r \x01(\x0b\x32\x12.taskraft.v1.Error\"O\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x08\n\x04HELD\x10\x01\x12\x0b\n\x07STARTED\x10\x02\x12\t\n\x05\x45NDED\x10\x03\x12\r\n\tCANCELLED\x10\x04\"^\n\x12\x43reateGroupRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12!\n\x05group\x18\x02 \x01(\x0b\x32\x12.taskraft.v1.Group\x12\x11\n\tclient_id\x18\x03 \x01(\t\"J\n\x13\x43reateGroupResponse\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.taskraft.v1.Group\x12\x10\n\x08revision\x18\x02 \x01(\x03\"H\n\x11StartGroupRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"I\n\x12StartGroupResponse\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.taskraft.v1.Group\x12\x10\n\x08revision\x18\x02 \x01(\x03\"Y\n\x12\x43\x61ncelGroupRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06revoke\x18\x03 \x01(\x08\x12\x11\n\tclient_id\x18\x04 \x01(\t\"J\n\x13\x43\x61ncelGroupResponse\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.taskraft.v1.Group\x12\x10\n\x08revision\x18\x02 \x01(\x03\"N\n\x0fGetGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x0b\x63onsistency\x18\x02 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"5\n\x10GetGroupResponse\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.taskraft.v1.Group\"\xb9\x01\n\x11SetEndTaskRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12(\n\x08\x65nd_task\x18\x03 \x01(\x0b\x32\x16.taskraft.v1.GroupTask\x12*\n\nabort_task\x18\x04 \x01(\x0b\x32\x16.taskraft.v1.GroupTask\x12\x19\n\x11only_if_processed\x18\x05 \x01(\x08\x12\x11\n\tclient_id\x18\x06 \x01(\t\"I\n\x12SetEndTaskResponse\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.taskraft.v1.Group\x12\x10\n\x08revision\x18\x02 \x01(\x03\"\xa2\x01\n\x11ListGroupsRequest\x12(\n\x06states\x18\x01 \x03(\x0e\x32\x18.taskraft.v1.Group.State\x12\r\n\x05names\x18\x02 \x03(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12-\n\x0b\x63onsistency\x18\x05 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"b\n\x12ListGroupsResponse\x12\"\n\x06groups\x18\x01 \x03(\x0b\x32\x12.taskraft.v1.Group\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07partial\x18\x03 \x01(\x08\x32\xe8\x03\n\x0cGroupService\x12P\n\x0b\x43reateGroup\x12\x1f.taskraft.v1.CreateGroupRequest\x1a .taskraft.v1.CreateGroupResponse\x12M\n\nStartGroup\x12\x1e.taskraft.v1.StartGroupRequest\x1a\x1f.taskraft.v1.StartGroupResponse\x12P\n\x0b\x43\x61ncelGroup\x12\x1f.taskraft.v1.CancelGroupRequest\x1a .taskraft.v1.CancelGroupResponse\x12M\n\nSetEndTask\x12\x1e.taskraft.v1.SetEndTaskRequest\x1a\x1f.taskraft.v1.SetEndTaskResponse\x12G\n\x08GetGroup\x12\x1c.taskraft.v1.GetGroupRequest\x1a\x1d.taskraft.v1.GetGroupResponse\x12M\n\nListGroups\x12\x1e.taskraft.v1.ListGroupsRequest\x1a\x1f.taskraft.v1.ListGroupsResponseB>\n\x0f\x64\x65v.taskraft.v1P\x01Z)taskraft.dev/proto/taskraft/v1;taskraftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftaskraft/v1/group_service.proto\x12\x0btaskraft.v1\x1a\x17taskraft/v1/error.proto\x1a\x16taskraft/v1/task.proto\">\n\tGroupTask\x12\x0c\n\x04tube\x18\x01 \x01(\t\x12#\n\x04spec\x18\x02 \x01(\x0b\x32\x15.taskraft.v1.TaskSpec\"\xb7\x03\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.taskraft.v1.Group.State\x12\x0c\n\x04open\x18\x03 \x01(\x03\x12\x11\n\tprocessed\x18\x04 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x03\x12\x11\n\tcancelled\x18\x06 \x01(\x03\x12(\n\x08\x65nd_task\x18\x07 \x01(\x0b\x32\x16.taskraft.v1.GroupTask\x12*\n\nabort_task\x18\x08 \x01(\x0b\x32\x16.taskraft.v1.GroupTask\x12\x19\n\x11only_if_processed\x18\t \x01(\x08\x12\x12\n\ncreated_ms\x18\n \x01(\x03\x12\x10\n\x08\x65nded_ms\x18\x0b \x01(\x03\x12\x14\n\x0clast_task_id\x18\x0c \x01(\x03\x12&\n\nlast_error\x18\r \x01(\x0b\x32\x12.taskraft.v1.Error\x12\r\n\x05owner\x18\x0e \x01(\t\"O\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x08\n\x04HELD\x10\x01\x12\x0b\n\x07STARTED\x10\x02\x12\t\n\x05\x45NDED\x10\x03\x12\r\n\tCANCELLED\x10\x04\"^\n\x12\x43reateGroupRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12!\n\x05group\x18\x02 \x01(\x0b\x32\x12.taskraft.v1.Group\x12\x11\n\tclient_id\x18\x03 \x01(\t\"J\n\x13\x43reateGroupResponse\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.taskraft.v1.Group\x12\x10\n\x08revision\x18\x02 \x01(\x03\"H\n\x11StartGroupRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"I\n\x12StartGroupResponse\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.taskraft.v1.Group\x12\x10\n\x08revision\x18\x02 \x01(\x03\"Y\n\x12\x43\x61ncelGroupRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06revoke\x18\x03 \x01(\x08\x12\x11\n\tclient_id\x18\x04 \x01(\t\"J\n\x13\x43\x61ncelGroupResponse\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.taskraft.v1.Group\x12\x10\n\x08revision\x18\x02 \x01(\x03\"N\n\x0fGetGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x0b\x63onsistency\x18\x02 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"5\n\x10GetGroupResponse\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.taskraft.v1.Group\"\xb9\x01\n\x11SetEndTaskRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12(\n\x08\x65nd_task\x18\x03 \x01(\x0b\x32\x16.taskraft.v1.GroupTask\x12*\n\nabort_task\x18\x04 \x01(\x0b\x32\x16.taskraft.v1.GroupTask\x12\x19\n\x11only_if_processed\x18\x05 \x01(\x08\x12\x11\n\tclient_id\x18\x06 \x01(\t\"I\n\x12SetEndTaskResponse\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.taskraft.v1.Group\x12\x10\n\x08revision\x18\x02 \x01(\x03\"\xa2\x01\n\x11ListGroupsRequest\x12(\n\x06states\x18\x01 \x03(\x0e\x32\x18.taskraft.v1.Group.State\x12\r\n\x05names\x18\x02 \x03(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12-\n\x0b\x63onsistency\x18\x05 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"b\n\x12ListGroupsResponse\x12\"\n\x06groups\x18\x01 \x03(\x0b\x32\x12.taskraft.v1.Group\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07partial\x18\x03 \x01(\x08\x32\xe8\x03\n\x0cGroupService\x12P\n\x0b\x43reateGroup\x12\x1f.taskraft.v1.CreateGroupRequest\x1a .taskraft.v1.CreateGroupResponse\x12M\n\nStartGroup\x12\x1e.taskraft.v1.StartGroupRequest\x1a\x1f.taskraft.v1.StartGroupResponse\x12P\n\x0b\x43\x61ncelGroup\x12\x1f.taskraft.v1.CancelGroupRequest\x1a .taskraft.v1.CancelGroupResponse\x12M\n\nSetEndTask\x12\x1e.taskraft.v1.SetEndTaskRequest\x1a\x1f.taskraft.v1.SetEndTaskResponse\x12G\n\x08GetGroup\x12\x1c.taskraft.v1.GetGroupRequest\x1a\x1d.taskraft.v1.GetGroupResponse\x12M\n\nListGroups\x12\x1e.taskraft.v1.ListGroupsRequest\x1a\x1f.taskraft.v1.ListGroupsResponseB>\n\x0f\x64\x65v.taskraft.v1P\x01Z)taskraft.dev/proto/taskraft/v1;taskraftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,33 +37,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GROUPTASK']._serialized_start=97
   _globals['_GROUPTASK']._serialized_end=159
   _globals['_GROUP']._serialized_start=162
-  _globals['_GROUP']._serialized_end=586
-  _globals['_GROUP_STATE']._serialized_start=507
-  _globals['_GROUP_STATE']._serialized_end=586
-  _globals['_CREATEGROUPREQUEST']._serialized_start=588
-  _globals['_CREATEGROUPREQUEST']._serialized_end=682
-  _globals['_CREATEGROUPRESPONSE']._serialized_start=684
-  _globals['_CREATEGROUPRESPONSE']._serialized_end=758
-  _globals['_STARTGROUPREQUEST']._serialized_start=760
-  _globals['_STARTGROUPREQUEST']._serialized_end=832
-  _globals['_STARTGROUPRESPONSE']._serialized_start=834
-  _globals['_STARTGROUPRESPONSE']._serialized_end=907
-  _globals['_CANCELGROUPREQUEST']._serialized_start=909
-  _globals['_CANCELGROUPREQUEST']._serialized_end=998
-  _globals['_CANCELGROUPRESPONSE']._serialized_start=1000
-  _globals['_CANCELGROUPRESPONSE']._serialized_end=1074
-  _globals['_GETGROUPREQUEST']._serialized_start=1076
-  _globals['_GETGROUPREQUEST']._serialized_end=1154
-  _globals['_GETGROUPRESPONSE']._serialized_start=1156
-  _globals['_GETGROUPRESPONSE']._serialized_end=1209
-  _globals['_SETENDTASKREQUEST']._serialized_start=1212
-  _globals['_SETENDTASKREQUEST']._serialized_end=1397
-  _globals['_SETENDTASKRESPONSE']._serialized_start=1399
-  _globals['_SETENDTASKRESPONSE']._serialized_end=1472
-  _globals['_LISTGROUPSREQUEST']._serialized_start=1475
-  _globals['_LISTGROUPSREQUEST']._serialized_end=1637
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=1639
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=1737
-  _globals['_GROUPSERVICE']._serialized_start=1740
-  _globals['_GROUPSERVICE']._serialized_end=2228
+  _globals['_GROUP']._serialized_end=601
+  _globals['_GROUP_STATE']._serialized_start=522
+  _globals['_GROUP_STATE']._serialized_end=601
+  _globals['_CREATEGROUPREQUEST']._serialized_start=603
+  _globals['_CREATEGROUPREQUEST']._serialized_end=697
+  _globals['_CREATEGROUPRESPONSE']._serialized_start=699
+  _globals['_CREATEGROUPRESPONSE']._serialized_end=773
+  _globals['_STARTGROUPREQUEST']._serialized_start=775
+  _globals['_STARTGROUPREQUEST']._serialized_end=847
+  _globals['_STARTGROUPRESPONSE']._serialized_start=849
+  _globals['_STARTGROUPRESPONSE']._serialized_end=922
+  _globals['_CANCELGROUPREQUEST']._serialized_start=924
+  _globals['_CANCELGROUPREQUEST']._serialized_end=1013
+  _globals['_CANCELGROUPRESPONSE']._serialized_start=1015
+  _globals['_CANCELGROUPRESPONSE']._serialized_end=1089
+  _globals['_GETGROUPREQUEST']._serialized_start=1091
+  _globals['_GETGROUPREQUEST']._serialized_end=1169
+  _globals['_GETGROUPRESPONSE']._serialized_start=1171
+  _globals['_GETGROUPRESPONSE']._serialized_end=1224
+  _globals['_SETENDTASKREQUEST']._serialized_start=1227
+  _globals['_SETENDTASKREQUEST']._serialized_end=1412
+  _globals['_SETENDTASKRESPONSE']._serialized_start=1414
+  _globals['_SETENDTASKRESPONSE']._serialized_end=1487
+  _globals['_LISTGROUPSREQUEST']._serialized_start=1490
+  _globals['_LISTGROUPSREQUEST']._serialized_end=1652
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=1654
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=1752
+  _globals['_GROUPSERVICE']._serialized_start=1755
+  _globals['_GROUPSERVICE']._serialized_end=2243
 # @@protoc_insertion_point(module_scope)

@@ -101,6 +101,7 @@ class Group(_message.Message):
     ENDED_MS_FIELD_NUMBER: _builtins.int
     LAST_TASK_ID_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name: 1 to 128 bytes, unique in the cluster."""
     state: Global___Group.State.ValueType
@@ -123,6 +124,10 @@ class Group(_message.Message):
     """Instant at which the last task ended. 0: not ended. Set by the server."""
     last_task_id: _builtins.int
     """Id of the end task or the abort task. 0: none was put. Set by the server."""
+    owner: _builtins.str
+    """Principal that has created the group. Only the owner, and admins of its name, may start, cancel or
+    change the group. Empty: created without access control. Set by the server.
+    """
     @_builtins.property
     def end_task(self) -> Global___GroupTask:
         """End task: put when all tasks have ended. Absent: none."""
@@ -155,10 +160,11 @@ class Group(_message.Message):
         ended_ms: _builtins.int = ...,
         last_task_id: _builtins.int = ...,
         last_error: _error_pb2.Error | None = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["abort_task", b"abort_task", "end_task", b"end_task", "last_error", b"last_error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_task", b"abort_task", "cancelled", b"cancelled", "created_ms", b"created_ms", "end_task", b"end_task", "ended_ms", b"ended_ms", "failed", b"failed", "last_error", b"last_error", "last_task_id", b"last_task_id", "name", b"name", "only_if_processed", b"only_if_processed", "open", b"open", "processed", b"processed", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_task", b"abort_task", "cancelled", b"cancelled", "created_ms", b"created_ms", "end_task", b"end_task", "ended_ms", b"ended_ms", "failed", b"failed", "last_error", b"last_error", "last_task_id", b"last_task_id", "name", b"name", "only_if_processed", b"only_if_processed", "open", b"open", "owner", b"owner", "processed", b"processed", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

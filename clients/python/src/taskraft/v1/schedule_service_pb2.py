@@ -27,7 +27,7 @@ from taskraft.v1 import error_pb2 as taskraft_dot_v1_dot_error__pb2
 from taskraft.v1 import task_pb2 as taskraft_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"taskraft/v1/schedule_service.proto\x12\x0btaskraft.v1\x1a google/protobuf/field_mask.proto\x1a\x17taskraft/v1/error.proto\x1a\x16taskraft/v1/task.proto\"\x85\x04\n\x08Schedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x63ron\x18\x02 \x01(\t\x12\x11\n\ttime_zone\x18\x03 \x01(\t\x12\x11\n\tjitter_ms\x18\x04 \x01(\x03\x12/\n\x08\x63\x61tch_up\x18\x05 \x01(\x0e\x32\x1d.taskraft.v1.Schedule.CatchUp\x12.\n\x07overlap\x18\x06 \x01(\x0e\x32\x1d.taskraft.v1.Schedule.Overlap\x12\x0c\n\x04tube\x18\x07 \x01(\t\x12#\n\x04spec\x18\x08 \x01(\x0b\x32\x15.taskraft.v1.TaskSpec\x12\x0e\n\x06paused\x18\t \x01(\x08\x12\x0f\n\x07next_ms\x18\n \x01(\x03\x12\x0f\n\x07last_ms\x18\x0b \x01(\x03\x12\x14\n\x0clast_task_id\x18\x0c \x01(\x03\x12\x10\n\x08left_out\x18\r \x01(\x03\x12&\n\nlast_error\x18\x0e \x01(\x0b\x32\x12.taskraft.v1.Error\x12\x0c\n\x04\x65tag\x18\x0f \x01(\t\"?\n\x07\x43\x61tchUp\x12\x18\n\x14\x43\x41TCH_UP_UNSPECIFIED\x10\x00\x12\x08\n\x04SKIP\x10\x01\x12\x07\n\x03ONE\x10\x02\x12\x07\n\x03\x41LL\x10\x03\"R\n\x07Overlap\x12\x17\n\x13OVERLAP_UNSPECIFIED\x10\x00\x12\t\n\x05\x41LLOW\x10\x01\x12\x10\n\x0cSKIP_OVERLAP\x10\x02\x12\x11\n\rCANCEL_BEFORE\x10\x03\"g\n\x15\x43reateScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\'\n\x08schedule\x18\x02 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x11\n\tclient_id\x18\x03 \x01(\t\"S\n\x16\x43reateScheduleResponse\x12\'\n\x08schedule\x18\x01 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x10\n\x08revision\x18\x02 \x01(\x03\"\xa6\x01\n\x15UpdateScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\'\n\x08schedule\x18\x02 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12/\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x0c\n\x04\x65tag\x18\x05 \x01(\t\"S\n\x16UpdateScheduleResponse\x12\'\n\x08schedule\x18\x01 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x10\n\x08revision\x18\x02 \x01(\x03\"Z\n\x15\x44\x65leteScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0c\n\x04\x65tag\x18\x04 \x01(\t\"*\n\x16\x44\x65leteScheduleResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\"v\n\x12GetScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x0b\x63onsistency\x18\x02 \x01(\x0b\x32\x18.taskraft.v1.Consistency\x12\x11\n\ttimes_max\x18\x03 \x01(\x05\x12\x10\n\x08\x61\x66ter_ms\x18\x04 \x01(\x03\"P\n\x13GetScheduleResponse\x12\'\n\x08schedule\x18\x01 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x10\n\x08times_ms\x18\x02 \x03(\x03\"l\n\x14ListSchedulesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12-\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"k\n\x15ListSchedulesResponse\x12(\n\tschedules\x18\x01 \x03(\x0b\x32\x15.taskraft.v1.Schedule\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07partial\x18\x03 \x01(\x08\x32\xcc\x03\n\x0fScheduleService\x12Y\n\x0e\x43reateSchedule\x12\".taskraft.v1.CreateScheduleRequest\x1a#.taskraft.v1.CreateScheduleResponse\x12Y\n\x0eUpdateSchedule\x12\".taskraft.v1.UpdateScheduleRequest\x1a#.taskraft.v1.UpdateScheduleResponse\x12Y\n\x0e\x44\x65leteSchedule\x12\".taskraft.v1.DeleteScheduleRequest\x1a#.taskraft.v1.DeleteScheduleResponse\x12P\n\x0bGetSchedule\x12\x1f.taskraft.v1.GetScheduleRequest\x1a .taskraft.v1.GetScheduleResponse\x12V\n\rListSchedules\x12!.taskraft.v1.ListSchedulesRequest\x1a\".taskraft.v1.ListSchedulesResponseB>\n\x0f\x64\x65v.taskraft.v1P\x01Z)taskraft.dev/proto/taskraft/v1;taskraftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"taskraft/v1/schedule_service.proto\x12\x0btaskraft.v1\x1a google/protobuf/field_mask.proto\x1a\x17taskraft/v1/error.proto\x1a\x16taskraft/v1/task.proto\"\x94\x04\n\x08Schedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x63ron\x18\x02 \x01(\t\x12\x11\n\ttime_zone\x18\x03 \x01(\t\x12\x11\n\tjitter_ms\x18\x04 \x01(\x03\x12/\n\x08\x63\x61tch_up\x18\x05 \x01(\x0e\x32\x1d.taskraft.v1.Schedule.CatchUp\x12.\n\x07overlap\x18\x06 \x01(\x0e\x32\x1d.taskraft.v1.Schedule.Overlap\x12\x0c\n\x04tube\x18\x07 \x01(\t\x12#\n\x04spec\x18\x08 \x01(\x0b\x32\x15.taskraft.v1.TaskSpec\x12\x0e\n\x06paused\x18\t \x01(\x08\x12\x0f\n\x07next_ms\x18\n \x01(\x03\x12\x0f\n\x07last_ms\x18\x0b \x01(\x03\x12\x14\n\x0clast_task_id\x18\x0c \x01(\x03\x12\x10\n\x08left_out\x18\r \x01(\x03\x12&\n\nlast_error\x18\x0e \x01(\x0b\x32\x12.taskraft.v1.Error\x12\x0c\n\x04\x65tag\x18\x0f \x01(\t\x12\r\n\x05owner\x18\x10 \x01(\t\"?\n\x07\x43\x61tchUp\x12\x18\n\x14\x43\x41TCH_UP_UNSPECIFIED\x10\x00\x12\x08\n\x04SKIP\x10\x01\x12\x07\n\x03ONE\x10\x02\x12\x07\n\x03\x41LL\x10\x03\"R\n\x07Overlap\x12\x17\n\x13OVERLAP_UNSPECIFIED\x10\x00\x12\t\n\x05\x41LLOW\x10\x01\x12\x10\n\x0cSKIP_OVERLAP\x10\x02\x12\x11\n\rCANCEL_BEFORE\x10\x03\"g\n\x15\x43reateScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\'\n\x08schedule\x18\x02 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x11\n\tclient_id\x18\x03 \x01(\t\"S\n\x16\x43reateScheduleResponse\x12\'\n\x08schedule\x18\x01 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x10\n\x08revision\x18\x02 \x01(\x03\"\xa6\x01\n\x15UpdateScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\'\n\x08schedule\x18\x02 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12/\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x0c\n\x04\x65tag\x18\x05 \x01(\t\"S\n\x16UpdateScheduleResponse\x12\'\n\x08schedule\x18\x01 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x10\n\x08revision\x18\x02 \x01(\x03\"Z\n\x15\x44\x65leteScheduleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0c\n\x04\x65tag\x18\x04 \x01(\t\"*\n\x16\x44\x65leteScheduleResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\"v\n\x12GetScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x0b\x63onsistency\x18\x02 \x01(\x0b\x32\x18.taskraft.v1.Consistency\x12\x11\n\ttimes_max\x18\x03 \x01(\x05\x12\x10\n\x08\x61\x66ter_ms\x18\x04 \x01(\x03\"P\n\x13GetScheduleResponse\x12\'\n\x08schedule\x18\x01 \x01(\x0b\x32\x15.taskraft.v1.Schedule\x12\x10\n\x08times_ms\x18\x02 \x03(\x03\"l\n\x14ListSchedulesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12-\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"k\n\x15ListSchedulesResponse\x12(\n\tschedules\x18\x01 \x03(\x0b\x32\x15.taskraft.v1.Schedule\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07partial\x18\x03 \x01(\x08\x32\xcc\x03\n\x0fScheduleService\x12Y\n\x0e\x43reateSchedule\x12\".taskraft.v1.CreateScheduleRequest\x1a#.taskraft.v1.CreateScheduleResponse\x12Y\n\x0eUpdateSchedule\x12\".taskraft.v1.UpdateScheduleRequest\x1a#.taskraft.v1.UpdateScheduleResponse\x12Y\n\x0e\x44\x65leteSchedule\x12\".taskraft.v1.DeleteScheduleRequest\x1a#.taskraft.v1.DeleteScheduleResponse\x12P\n\x0bGetSchedule\x12\x1f.taskraft.v1.GetScheduleRequest\x1a .taskraft.v1.GetScheduleResponse\x12V\n\rListSchedules\x12!.taskraft.v1.ListSchedulesRequest\x1a\".taskraft.v1.ListSchedulesResponseB>\n\x0f\x64\x65v.taskraft.v1P\x01Z)taskraft.dev/proto/taskraft/v1;taskraftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,31 +36,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.taskraft.v1P\001Z)taskraft.dev/proto/taskraft/v1;taskraftv1'
   _globals['_SCHEDULE']._serialized_start=135
-  _globals['_SCHEDULE']._serialized_end=652
-  _globals['_SCHEDULE_CATCHUP']._serialized_start=505
-  _globals['_SCHEDULE_CATCHUP']._serialized_end=568
-  _globals['_SCHEDULE_OVERLAP']._serialized_start=570
-  _globals['_SCHEDULE_OVERLAP']._serialized_end=652
-  _globals['_CREATESCHEDULEREQUEST']._serialized_start=654
-  _globals['_CREATESCHEDULEREQUEST']._serialized_end=757
-  _globals['_CREATESCHEDULERESPONSE']._serialized_start=759
-  _globals['_CREATESCHEDULERESPONSE']._serialized_end=842
-  _globals['_UPDATESCHEDULEREQUEST']._serialized_start=845
-  _globals['_UPDATESCHEDULEREQUEST']._serialized_end=1011
-  _globals['_UPDATESCHEDULERESPONSE']._serialized_start=1013
-  _globals['_UPDATESCHEDULERESPONSE']._serialized_end=1096
-  _globals['_DELETESCHEDULEREQUEST']._serialized_start=1098
-  _globals['_DELETESCHEDULEREQUEST']._serialized_end=1188
-  _globals['_DELETESCHEDULERESPONSE']._serialized_start=1190
-  _globals['_DELETESCHEDULERESPONSE']._serialized_end=1232
-  _globals['_GETSCHEDULEREQUEST']._serialized_start=1234
-  _globals['_GETSCHEDULEREQUEST']._serialized_end=1352
-  _globals['_GETSCHEDULERESPONSE']._serialized_start=1354
-  _globals['_GETSCHEDULERESPONSE']._serialized_end=1434
-  _globals['_LISTSCHEDULESREQUEST']._serialized_start=1436
-  _globals['_LISTSCHEDULESREQUEST']._serialized_end=1544
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=1546
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=1653
-  _globals['_SCHEDULESERVICE']._serialized_start=1656
-  _globals['_SCHEDULESERVICE']._serialized_end=2116
+  _globals['_SCHEDULE']._serialized_end=667
+  _globals['_SCHEDULE_CATCHUP']._serialized_start=520
+  _globals['_SCHEDULE_CATCHUP']._serialized_end=583
+  _globals['_SCHEDULE_OVERLAP']._serialized_start=585
+  _globals['_SCHEDULE_OVERLAP']._serialized_end=667
+  _globals['_CREATESCHEDULEREQUEST']._serialized_start=669
+  _globals['_CREATESCHEDULEREQUEST']._serialized_end=772
+  _globals['_CREATESCHEDULERESPONSE']._serialized_start=774
+  _globals['_CREATESCHEDULERESPONSE']._serialized_end=857
+  _globals['_UPDATESCHEDULEREQUEST']._serialized_start=860
+  _globals['_UPDATESCHEDULEREQUEST']._serialized_end=1026
+  _globals['_UPDATESCHEDULERESPONSE']._serialized_start=1028
+  _globals['_UPDATESCHEDULERESPONSE']._serialized_end=1111
+  _globals['_DELETESCHEDULEREQUEST']._serialized_start=1113
+  _globals['_DELETESCHEDULEREQUEST']._serialized_end=1203
+  _globals['_DELETESCHEDULERESPONSE']._serialized_start=1205
+  _globals['_DELETESCHEDULERESPONSE']._serialized_end=1247
+  _globals['_GETSCHEDULEREQUEST']._serialized_start=1249
+  _globals['_GETSCHEDULEREQUEST']._serialized_end=1367
+  _globals['_GETSCHEDULERESPONSE']._serialized_start=1369
+  _globals['_GETSCHEDULERESPONSE']._serialized_end=1449
+  _globals['_LISTSCHEDULESREQUEST']._serialized_start=1451
+  _globals['_LISTSCHEDULESREQUEST']._serialized_end=1559
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=1561
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=1668
+  _globals['_SCHEDULESERVICE']._serialized_start=1671
+  _globals['_SCHEDULESERVICE']._serialized_end=2131
 # @@protoc_insertion_point(module_scope)

@@ -104,6 +104,7 @@ class Schedule(_message.Message):
     LEFT_OUT_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name: 1 to 128 bytes, unique in the cluster."""
     cron: _builtins.str
@@ -138,6 +139,10 @@ class Schedule(_message.Message):
     """Opaque tag of the definition: equal definitions have equal tags. The fields that the server
     sets do not change the tag. Set by the server.
     """
+    owner: _builtins.str
+    """Principal that has created the schedule. Only the owner, and admins of its name, may change or
+    delete the schedule. Empty: created without access control. Set by the server.
+    """
     @_builtins.property
     def spec(self) -> _task_pb2.TaskSpec:
         """The task; its payload has at most 64 KiB. Each task has the header "taskraft-slot-ms" with its
@@ -167,10 +172,11 @@ class Schedule(_message.Message):
         left_out: _builtins.int = ...,
         last_error: _error_pb2.Error | None = ...,
         etag: _builtins.str = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_error", b"last_error", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catch_up", b"catch_up", "cron", b"cron", "etag", b"etag", "jitter_ms", b"jitter_ms", "last_error", b"last_error", "last_ms", b"last_ms", "last_task_id", b"last_task_id", "left_out", b"left_out", "name", b"name", "next_ms", b"next_ms", "overlap", b"overlap", "paused", b"paused", "spec", b"spec", "time_zone", b"time_zone", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catch_up", b"catch_up", "cron", b"cron", "etag", b"etag", "jitter_ms", b"jitter_ms", "last_error", b"last_error", "last_ms", b"last_ms", "last_task_id", b"last_task_id", "left_out", b"left_out", "name", b"name", "next_ms", b"next_ms", "overlap", b"overlap", "owner", b"owner", "paused", b"paused", "spec", b"spec", "time_zone", b"time_zone", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

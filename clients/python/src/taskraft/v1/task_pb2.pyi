@@ -51,7 +51,8 @@ class TaskSpec(_message.Message):
         """Give the existing task the content and the times of this item if it is HELD, READY, DELAYED
         or BURIED, and return its id. A buried task becomes ready or delayed and its attempts restart
         at 0. The existing task keeps its group and its dependencies. Refuse with KEY_TAKEN if the
-        existing task is taken or finished.
+        existing task is taken or finished. Refuse with NOT_ALLOWED, as RESTART_IF_FINISHED, if another
+        principal has put the existing task.
         """
 
     class OnConflict(_OnConflict, metaclass=_OnConflictEnumTypeWrapper):
@@ -73,7 +74,8 @@ class TaskSpec(_message.Message):
     """Give the existing task the content and the times of this item if it is HELD, READY, DELAYED
     or BURIED, and return its id. A buried task becomes ready or delayed and its attempts restart
     at 0. The existing task keeps its group and its dependencies. Refuse with KEY_TAKEN if the
-    existing task is taken or finished.
+    existing task is taken or finished. Refuse with NOT_ALLOWED, as RESTART_IF_FINISHED, if another
+    principal has put the existing task.
     """
 
     class _Position:

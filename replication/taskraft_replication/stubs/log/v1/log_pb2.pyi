@@ -70,6 +70,7 @@ class Command(_message.Message):
     REQUEST_HASH_FIELD_NUMBER: _builtins.int
     REQUEST_SCOPE_FIELD_NUMBER: _builtins.int
     ACT_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     PUT_FIELD_NUMBER: _builtins.int
     TAKE_FIELD_NUMBER: _builtins.int
     SETTLE_FIELD_NUMBER: _builtins.int
@@ -122,6 +123,10 @@ class Command(_message.Message):
     @_builtins.property
     def act(self) -> Global___ManagedAct:
         """The act of management that the change is, if its caller needed the permission to manage."""
+
+    @_builtins.property
+    def owner(self) -> Global___Ownership:
+        """The caller, for commands that make or change objects with an owner. Absent: access control is off."""
 
     @_builtins.property
     def put(self) -> _task_service_pb2.PutTasksRequest:
@@ -293,6 +298,7 @@ class Command(_message.Message):
         request_hash: _builtins.int = ...,
         request_scope: _builtins.str = ...,
         act: Global___ManagedAct | None = ...,
+        owner: Global___Ownership | None = ...,
         put: _task_service_pb2.PutTasksRequest | None = ...,
         take: _task_service_pb2.TakeTasksRequest | None = ...,
         settle: _task_service_pb2.SettleTasksRequest | None = ...,
@@ -335,15 +341,41 @@ class Command(_message.Message):
         run_bulk_sweep: Global___RunBulkSweep | None = ...,
         stop_bulk_sweep: _bulk_sweep_pb2.StopBulkSweepRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["act", b"act", "attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "record_act", b"record_act", "release_all", b"release_all", "restart", b"restart", "run_bulk_sweep", b"run_bulk_sweep", "run_schedule", b"run_schedule", "set_cluster_version", b"set_cluster_version", "set_end_task", b"set_end_task", "set_wall_offset", b"set_wall_offset", "settle", b"settle", "snatch", b"snatch", "start_bulk_sweep", b"start_bulk_sweep", "start_group", b"start_group", "startup", b"startup", "stop_bulk_sweep", b"stop_bulk_sweep", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["act", b"act", "attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "owner", b"owner", "put", b"put", "record_act", b"record_act", "release_all", b"release_all", "restart", b"restart", "run_bulk_sweep", b"run_bulk_sweep", "run_schedule", b"run_schedule", "set_cluster_version", b"set_cluster_version", "set_end_task", b"set_end_task", "set_wall_offset", b"set_wall_offset", "settle", b"settle", "snatch", b"snatch", "start_bulk_sweep", b"start_bulk_sweep", "start_group", b"start_group", "startup", b"startup", "stop_bulk_sweep", b"stop_bulk_sweep", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["act", b"act", "attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "record_act", b"record_act", "release_all", b"release_all", "request_hash", b"request_hash", "request_scope", b"request_scope", "restart", b"restart", "run_bulk_sweep", b"run_bulk_sweep", "run_schedule", b"run_schedule", "set_cluster_version", b"set_cluster_version", "set_end_task", b"set_end_task", "set_wall_offset", b"set_wall_offset", "settle", b"settle", "snatch", b"snatch", "start_bulk_sweep", b"start_bulk_sweep", "start_group", b"start_group", "startup", b"startup", "stop_bulk_sweep", b"stop_bulk_sweep", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["act", b"act", "attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "owner", b"owner", "put", b"put", "record_act", b"record_act", "release_all", b"release_all", "request_hash", b"request_hash", "request_scope", b"request_scope", "restart", b"restart", "run_bulk_sweep", b"run_bulk_sweep", "run_schedule", b"run_schedule", "set_cluster_version", b"set_cluster_version", "set_end_task", b"set_end_task", "set_wall_offset", b"set_wall_offset", "settle", b"settle", "snatch", b"snatch", "start_bulk_sweep", b"start_bulk_sweep", "start_group", b"start_group", "startup", b"startup", "stop_bulk_sweep", b"stop_bulk_sweep", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "note_calls", "set_wall_offset", "commit_cursor", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group", "snatch", "restart", "switch", "cancel", "move", "set_cluster_version", "set_end_task", "record_act", "start_bulk_sweep", "run_bulk_sweep", "stop_bulk_sweep"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___Command: _TypeAlias = Command  # noqa: Y015
+
+@_typing.final
+class Ownership(_message.Message):
+    """The caller of a command, as the owner of what the command makes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    CHANGES_ALL_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """Principal."""
+    changes_all: _builtins.bool
+    """Whether the caller may also change what others own."""
+    def __init__(
+        self,
+        *,
+        principal: _builtins.str = ...,
+        changes_all: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes_all", b"changes_all", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ownership: _TypeAlias = Ownership  # noqa: Y015
 
 @_typing.final
 class ManagedAct(_message.Message):
