@@ -49,6 +49,11 @@ def common_names(der: bytes) -> tuple[str, ...]:
     return tuple(str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME))
 
 
+def expiry_of(pem: bytes) -> float:
+    """Return when a certificate in PEM expires, in seconds since the Unix epoch."""
+    return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
+
+
 def check_key(files: TlsFiles, key: bytes, certificate: x509.Certificate) -> None:
     """Check that a key is readable and belongs to the certificate.
 

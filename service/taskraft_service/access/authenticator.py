@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import unquote
 
@@ -26,6 +29,9 @@ PERSON_KEY: Final = "x-taskraft-person"
 ``speaks_for`` and on the peer port only."""
 PERSON_CHARACTERS_MAX: Final = 128
 _SCHEME: Final = "bearer "
+CERTIFICATE_EXPIRED: Final = "the certificate of the client has expired"
+CERTIFICATES_CACHED: Final = 1_024
+"""Number of client certificates whose expiry is kept."""
 _CREDENTIALS_NEEDED: Final = "the call needs the token or the certificate of a known principal"
 
 
@@ -78,28 +84,47 @@ OPEN_AUTHENTICATOR: Final = OpenAuthenticator()
 
 
 class ClientAuthenticator:
-    """Authenticates calls on the client port by bearer token, otherwise by client certificate."""
+    """Authenticates calls on the client port by bearer token, otherwise by client certificate.
 
-    def __init__(self, current: ReloadedPrincipals) -> None:
+    Args:
+        current: the principals in force.
+        wall_seconds: returns the seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self, current: ReloadedPrincipals, wall_seconds: Callable[[], float] = time.time
+    ) -> None:
         self._current = current
+        self._wall_seconds = wall_seconds
 
     def authenticate(self, context: CallContext) -> Caller:
         """Return the caller of a request."""
         principals = self._current.principals
         text = metadata_of(context, AUTHORIZATION_KEY)
+        expires_at = math.inf
         if text:
             if text[: len(_SCHEME)].lower() != _SCHEME:
                 raise Unauthenticated("the authorization metadata is not a bearer token")
             found = principals.of_token(_token_in(text))
         else:
             found = principals.of_certificate(certificate_names(context))
+            if found is not None:
+                expires_at = certificate_expiry(context)
         if found is None:
             raise Unauthenticated(_CREDENTIALS_NEEDED)
+        if expires_at <= self._wall_seconds():
+            raise Unauthenticated(CERTIFICATE_EXPIRED)
         principal, credential = found
         person = person_of(context) if principal.speaks_for else ""
         token = _token_in(text)
         return AuthenticatedCaller(
-            principal.name, credential, self._current, context.peer(), person, token=token
+            principal.name,
+            credential,
+            self._current,
+            context.peer(),
+            person,
+            expires_at,
+            token=token,
         )
 
     def has_valid_token(self, metadata: Metadata) -> bool:
@@ -234,3 +259,17 @@ def certificate_names(context: CallContext) -> Iterable[str]:
     shown = context.auth_context()
     names = shown.get("x509_subject_alternative_name") or shown.get("x509_common_name") or ()
     return [name.decode(errors="replace") for name in names]
+
+
+def certificate_expiry(context: CallContext) -> float:
+    """Return when the client certificate expires, in seconds since the Unix epoch."""
+    shown = context.auth_context().get("x509_pem_cert")
+    return math.inf if not shown else _expiry_of(next(iter(shown)))
+
+
+@lru_cache(CERTIFICATES_CACHED)
+def _expiry_of(pem: bytes) -> float:
+    # A node without certificates starts faster without the library, whose import takes 50 ms.
+    from taskraft_replication.tls.certificates import expiry_of  # noqa: PLC0415 - for a fast start
+
+    return expiry_of(pem)

@@ -5,6 +5,7 @@ Denied requests, and requests that were executed with the permission to manage, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -71,10 +72,14 @@ class Caller(Protocol):
 
     @property
     def version(self) -> int:
-        """Version of the current principals; streams authorize again when it increases."""
+        """Version of the current principals; calls authorize again when it increases."""
+
+    @property
+    def expires_at(self) -> float:
+        """When the credential expires, in seconds since the Unix epoch; infinity: never."""
 
     def revalidate(self) -> None:
-        """Check during a stream that the credentials are still valid.
+        """Check during a call that the credentials are still valid.
 
         Raises:
             Unauthenticated: the credentials were withdrawn.
@@ -114,9 +119,10 @@ class AnonymousCaller:
     is_node = False
     is_restricted = False
     version = 0
+    expires_at = math.inf
 
     def revalidate(self) -> None:
-        """Check during a stream that the credentials are still valid."""
+        """Check during a call that the credentials are still valid."""
 
     def may(self, verb: Verb, name: str) -> bool:
         """Return whether the caller has a permission on a tube, group or schedule."""
@@ -153,6 +159,7 @@ class AuthenticatedCaller:
         current: the current principals.
         peer: the address of the client.
         person: the person for whom the principal speaks; empty: not known.
+        expires_at: when the credential expires; see ``Caller``.
         token: the bearer token of the call; empty: the call has none.
         via: the node that has forwarded the call; empty: the client has called this node.
     """
@@ -167,11 +174,13 @@ class AuthenticatedCaller:
         current: ReloadedPrincipals,
         peer: str = "",
         person: str = "",
+        expires_at: float = math.inf,
         *,
         token: str = "",
         via: str = "",
     ) -> None:
         self.name = name
+        self.expires_at = expires_at
         self.person = person
         self.peer = peer
         self.token = token
@@ -181,16 +190,16 @@ class AuthenticatedCaller:
 
     @property
     def version(self) -> int:
-        """Version of the current principals; streams authorize again when it increases."""
+        """Version of the current principals; calls authorize again when it increases."""
         return self._current.version
 
     def revalidate(self) -> None:
-        """Check during a stream that the credentials are still valid."""
+        """Check during a call that the credentials are still valid."""
         principal = self._current.principals.principal(self.name)
         if principal is None or (
             self._credential and self._credential not in principal.credentials
         ):
-            raise Unauthenticated("the credentials of this stream were withdrawn")
+            raise Unauthenticated("the credentials of this call were withdrawn")
 
     def may(self, verb: Verb, name: str) -> bool:
         """Return whether the caller has a permission on a tube, group or schedule."""
@@ -244,6 +253,7 @@ class NodeCaller:
     is_node = True
     is_restricted = True
     version = 0
+    expires_at = math.inf
 
     def __init__(self, node: str, peer: str = "") -> None:
         self._node = node
@@ -251,7 +261,7 @@ class NodeCaller:
         self.name = self.PREFIX + node
 
     def revalidate(self) -> None:
-        """Check during a stream that the credentials are still valid."""
+        """Check during a call that the credentials are still valid."""
 
     def may(self, verb: Verb, name: str) -> bool:
         """Return whether the caller has a permission on a tube, group or schedule."""

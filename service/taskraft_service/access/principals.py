@@ -78,6 +78,11 @@ class Principal:
     speaks_for: bool = False
     """True: the audit believes the person whom a call of the principal names."""
 
+    def equals(self, other: Principal) -> bool:
+        """Return whether another version of the principal has the same credentials and grants."""
+        grants, others = self.permissions.grants, other.permissions.grants
+        return self.credentials == other.credentials and grants == others
+
 
 class Principals:
     """The principals of one version of the access file.
@@ -100,6 +105,14 @@ class Principals:
 
     def __len__(self) -> int:
         return len(self._principals)
+
+    def changed_in(self, later: Principals) -> list[str]:
+        """Return the principals that are gone in a later version, or have other rights there."""
+        return [
+            name
+            for name, principal in self._principals.items()
+            if (found := later.principal(name)) is None or not found.equals(principal)
+        ]
 
     def principal(self, name: str) -> Principal | None:
         """Return the principal of a name; None if there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,12 @@ class ReloadedPrincipals:
         self._files = WatchedFiles((path,))
         self.principals: Principals = read_principals(path)
         self.version = 1
-        """Grows with every reload, so that streams know when to authorize again."""
+        """Grows with every reload, so that calls in progress know when to authorize again."""
+        self._listeners: list[Callable[[Collection[str]], None]] = []
+
+    def listen(self, changed: Callable[[Collection[str]], None]) -> None:
+        """Call ``changed`` after each reload with the principals that are gone or different."""
+        self._listeners.append(changed)
 
     def refresh(self, *, always: bool = False) -> None:
         """Reload the access file if it has changed; an invalid file is logged and ignored.
@@ -42,7 +48,7 @@ class ReloadedPrincipals:
         if not self._files.changed() and not always:
             return
         try:
-            self.principals = read_principals(self._path)
+            before, self.principals = self.principals, read_principals(self._path)
         except AccessFileInvalid as error:
             log.error(  # noqa: TRY400 - one line, no traceback
                 "the access file is invalid; the previous principals stay in force",
@@ -51,3 +57,6 @@ class ReloadedPrincipals:
             return
         self.version += 1
         log.info("the access file was reloaded", principals=len(self.principals))
+        if changed := before.changed_in(self.principals):
+            for listener in self._listeners:
+                listener(changed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -27,8 +28,9 @@ from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.queue.entities.bulk_sweep import BulkSweep
 
-RELOAD_CHECK_SECONDS: Final = 5.0
-"""Interval between checks of the files. Files that Kubernetes mounts change without a signal."""
+RELOAD_CHECK_SECONDS: Final = 1.0
+"""Interval between checks of the files. Files that Kubernetes mounts change without a signal. What
+depends on a revoked principal or an expired certificate ends within 2 s of the change."""
 
 
 class PeerServices(grpc.GenericRpcHandler):
@@ -93,6 +95,13 @@ class NodeSecurity:
 
         return PeerAuthenticator(self.principals, node_of, trust_of)
 
+    def may_take(self, name: str, tube: str) -> bool:
+        """Return whether a principal may take from a tube, or from any for ``ANY_TUBE``."""
+        if self.principals is None:
+            return True
+        principal = self.principals.principals.principal(name)
+        return principal is not None and principal.permissions.allow(Verb.TAKE, tube)
+
     def refusal_of_bulk_sweep(self, sweep: BulkSweep) -> str:
         """Return why the principal of a bulk sweep may not continue it; empty: it may."""
         if self.principals is None:
@@ -117,16 +126,21 @@ class NodeSecurity:
             self.client.refresh()
         return self.peer is not None and self.peer.current.refresh()
 
-    async def watch_files(self, peers_renewed: Callable[[], None]) -> None:
+    async def watch_files(
+        self, peers_renewed: Callable[[], None], end_expired: Callable[[float], None]
+    ) -> None:
         """Reload changed files periodically, until cancelled.
 
         Args:
             peers_renewed: called when channels to peers need new credentials.
+            end_expired: called in each period with the seconds since the Unix epoch; ends what
+                depends on an expired certificate.
         """
         while True:
             await asyncio.sleep(RELOAD_CHECK_SECONDS)
             if self.refresh():
                 peers_renewed()
+            end_expired(time.time())
 
 
 class CertificateCollector(Collector):

@@ -158,7 +158,7 @@ class ScalerService:
 
         Raises:
             CallRefused: INVALID_FIELD; DRAINING, this node is stopping.
-            PermissionDenied, Unauthenticated: the caller may not read the tube any more.
+            PermissionDenied: the caller may not read the tube.
         """
         request = parse_request(pb.ScaledObjectRef, raw)
         caller.authorize(request)
@@ -171,9 +171,6 @@ class ScalerService:
                 sent = active
             changed = partial(self._differs, trigger, active)
             await self._apply_notifier.wait_for(changed, limits.WAIT_MAX_MS / 1000)
-            if caller.is_restricted:
-                caller.revalidate()
-                caller.authorize(request)
         raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
 
     def _differs(self, trigger: Trigger, active: bool) -> bool:  # noqa: FBT001 - used with partial

@@ -142,6 +142,18 @@ class ServerConfig(SecuritySettings, StorageSettings):
     `OVERLOADED`."""
     streams_max: int = Field(default=20_000, ge=1, le=1_000_000)
     """Maximum number of concurrent streams; further streams are refused with `OVERLOADED`."""
+    calls_share_max: int = Field(default=7_500, ge=1, le=1_000_000)
+    """Maximum number of concurrent calls of one principal, without streams; further calls are
+    refused with `OVERLOADED`. The maximum in force is never above three quarters of `calls_max`,
+    rounded up. Calls without a principal have no share."""
+    streams_share_max: int = Field(default=15_000, ge=1, le=1_000_000)
+    """Maximum number of concurrent streams of one principal; further streams are refused with
+    `OVERLOADED`. The maximum in force is never above three quarters of `streams_max`, rounded
+    up. Streams without a principal have no share."""
+    connections_share_max: int = Field(default=1_000_000, ge=1, le=1_000_000)
+    """Maximum number of client connections on which one principal has a call or stream; calls on
+    further connections are refused with `OVERLOADED`. The maximum in force is never above three
+    quarters of the client connections that the limit of open files allows, rounded up."""
     call_bytes_max: int = Field(default=256 * MIB, ge=MESSAGE_BYTES_MAX, le=TIB)
     """Maximum total size of the requests in progress and of the responses that streams have not
     sent yet. Above the limit, requests larger than 16 KiB are refused with `OVERLOADED`. From half

@@ -142,6 +142,18 @@ class QueueLocator:
         """Return the tasks that a session has leased."""
         return [view for queue in self.all for view in queue.held(session_id)]
 
+    def session_owners(self) -> list[str]:
+        """Return the principals with sessions."""
+        return self._replicated().session_owners()
+
+    def session_ids(self, owner: str) -> list[str]:
+        """Return the ids of the sessions of a principal."""
+        return self._replicated().session_ids(owner)
+
+    def lease_tokens(self, session_id: str) -> list[int]:
+        """Return the leases of a session in all queues."""
+        return [token for queue in self.all for token in queue.lease_tokens(session_id)]
+
     def holds_lease(self, session_id: str) -> bool:
         """Return whether a session holds a lease."""
         return any(queue.holds_lease(session_id) for queue in self.all)

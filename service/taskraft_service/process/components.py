@@ -17,6 +17,7 @@ from taskraft_service.api.health import Health
 from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.endpoint import GrpcEndpoint
 from taskraft_service.api.rpc.forwarding import Forwarder
+from taskraft_service.api.rpc.live_calls import LiveCalls, PrincipalShares, share_of
 from taskraft_service.api.state.lease_returns import LeaseReturns
 from taskraft_service.api.streams.subscribe import SubscriptionRegistry
 from taskraft_service.api.tasks.waiting_take import WaitingTakes
@@ -38,6 +39,7 @@ from taskraft_service.leader.outcome_waits import OutcomeWaits
 from taskraft_service.leader.pending import ProposerLimits
 from taskraft_service.leader.proposer import Proposer
 from taskraft_service.leader.raft_group import RaftGroup
+from taskraft_service.leader.revoked_sessions import RevokedSessions
 from taskraft_service.leader.scheduler import Scheduler
 from taskraft_service.leader.temporary.command_router import CommandRouter
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
@@ -52,6 +54,7 @@ from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.machine.tube_sampler import TubeSampler
 from taskraft_service.process.damage_response import DamageResponse
 from taskraft_service.process.damaged_copies import DamagedCopies
+from taskraft_service.process.descriptors import current_shares
 from taskraft_service.process.member_replacement import is_replaced_after
 from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
 from taskraft_service.process.metrics.saved_snapshots import SavedSnapshots
@@ -115,7 +118,15 @@ class NodeComponents:
         self.phases = PhaseMachine()
         self.settings = EffectiveSettings(config, lambda: machine.queue.settings)
         self.disk = DiskMonitor(config.data_dir, config.disk_low_bytes, clocks.monotonic_ms)
-        self.load = CallLoad(config.calls_max, config.streams_max, config.call_bytes_max)
+        shares = PrincipalShares(
+            share_of(config.calls_max, config.calls_share_max),
+            share_of(config.streams_max, config.streams_share_max),
+            share_of(current_shares().client_connections, config.connections_share_max),
+        )
+        live = LiveCalls(shares)
+        if security.principals is not None:
+            security.principals.listen(live.principals_changed)
+        self.load = CallLoad(config.calls_max, config.streams_max, config.call_bytes_max, live)
         self.streams = SubscriptionRegistry(self.load)
         self.apply_notifier = ApplyNotifier()
         self._make_waits()
@@ -188,6 +199,9 @@ class NodeComponents:
         self.bulk_runner = BulkRunner(
             lambda: machine.queue, self.router, self.security.refusal_of_bulk_sweep
         )
+        self.revoked_sessions = RevokedSessions(self.queues, self.router, self.security.may_take)
+        if self.security.principals is not None:
+            self.security.principals.listen(self.revoked_sessions.principals_changed)
         self.outcomes = OutcomeWaits(self.queues)
         self.sampler = TubeSampler(self.queues, self.wall_now_ms)
         self.capacity_waiters = CapacityWaiters(self.queues)
@@ -262,6 +276,8 @@ class NodeComponents:
         self.phases.listen(lambda phase: self.lifecycle.phase_changed(phase, self.leadership))
         self.phases.listen(self.scheduler.phase_changed)
         self.phases.listen(self.bulk_runner.phase_changed)
+        if self.security.principals is not None:
+            self.phases.listen(self.revoked_sessions.phase_changed)
 
     def _entries_applied(self, now_ms: int) -> None:
         self.clock.cluster.applied(now_ms)

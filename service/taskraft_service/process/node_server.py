@@ -210,9 +210,12 @@ class NodeServer:
         self._background.start(components.version_keeper.run_periodically(components.leadership))
         self._background.start(components.membership.run_periodically())
         self._background.start(components.sampler.run_periodically())
+        self._background.start(components.revoked_sessions.run())
         if self._spans is not None:
             self._background.start(self._spans.tasks.run_periodically())
-        self._background.start(self.security.watch_files(self._peers_renewed))
+        self._background.start(
+            self.security.watch_files(self._peers_renewed, components.load.live.end_expired)
+        )
         roster_changed = components.leadership.wait_for_change
         peer = self.security.peer
         move = AddressAnnouncer(

@@ -7,7 +7,6 @@ import pytest
 
 from taskraft.v1 import feed_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.access.principals import digest_of
 from tests.service.access.secured import (
     GRANTS,
     INVOICES,
@@ -17,7 +16,6 @@ from tests.service.access.secured import (
     session_of,
     subscribed,
     tasks_of,
-    token_of,
     write_principals,
 )
 from tests.service.conftest import ack, put, take
@@ -54,21 +52,6 @@ async def test_a_stream_settles_only_leases_of_its_caller(node):
     move = pb.Settlement.Release(move_to="secret")
     await stream.write(pb.SubscribeRequest(settlements=[pb.Settlement(tokens=[1], release=move)]))
     assert await ended(stream) is grpc.StatusCode.PERMISSION_DENIED
-
-
-@pytest.mark.parametrize("is_gone", [True, False], ids=["principal", "token"])
-async def test_a_stream_ends_when_its_credentials_are_revoked(node, tmp_path, is_gone):
-    mailer = await node.known("mailer")
-    stream = await subscribed(mailer, MAIL)
-    assert (await stream.read()).opened.session_id
-    path = tmp_path / "access.toml"
-    if is_gone:
-        write_principals(path, {name: GRANTS[name] for name in ("root", "rival")})
-    else:
-        path.write_text(path.read_text().replace(digest_of(token_of("mailer")), digest_of("new")))
-    node.server.reload()
-    await stream.write(pb.SubscribeRequest(heartbeat=True))
-    assert await ended(stream) is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_revoked_permissions_apply_at_once(node, tmp_path):

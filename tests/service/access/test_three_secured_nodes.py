@@ -196,16 +196,6 @@ async def test_a_waiting_put_asks_the_next_leader_with_the_permissions_of_its_ca
     assert [task.outcome for task in (await putting).outcomes] == [task_pb2.Task.PROCESSED]
 
 
-async def test_a_follower_ends_a_relayed_stream_whose_credentials_are_revoked(three):
-    root, mailer = await three.leader.known("root"), await three.follower.known("mailer")
-    await create(root, MAIL)
-    stream = await subscribed(mailer, MAIL)
-    assert (await stream.read()).opened.session_id
-    three.follower.server.security.principals.principals = Principals({})
-    await stream.write(pb.SubscribeRequest(heartbeat=True))
-    assert await ended(stream) is grpc.StatusCode.UNAUTHENTICATED
-
-
 HOPS = ("x-taskraft-hops", "1")
 ADD = "/taskraft.v1.ClusterService/AddMember"
 

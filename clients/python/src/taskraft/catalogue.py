@@ -302,7 +302,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
         ),
         ErrorReason(
             errors.ClientSilent,
-            "The client sent no message on its stream for the `silence_max` of the subscription.",
+            "The client sent no message on its stream for the `silence_max` of the subscription, "
+            "or no first message within 10 s.",
             "Do nothing: the client subscribes again. If the error persists, the process hangs or "
             "its event loop is blocked.",
             is_retried=True,

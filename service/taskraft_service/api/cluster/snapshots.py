@@ -112,17 +112,15 @@ class SnapshotTransfers:
         request = parse_request(pb.SaveSnapshotRequest, raw)
         caller.authorize(request)
         _check(request)
-        kept = self._find(request) if request.snapshot_id else await self._open(request)
+        kept = (
+            self._find(request) if request.snapshot_id else await self._open(request, caller.name)
+        )
         with self._kept.used(kept, KEEP_SECONDS) as saved:
             await stream.write(pb.SaveSnapshotResponse(header=saved.header).SerializeToString())
-            await self._send(saved, request, stream, caller)
+            await self._send(saved, request, stream)
 
     async def _send(
-        self,
-        saved: _SavedSnapshot,
-        request: pb.SaveSnapshotRequest,
-        stream: MessageStream,
-        caller: Caller,
+        self, saved: _SavedSnapshot, request: pb.SaveSnapshotRequest, stream: MessageStream
     ) -> None:
         """Send the content from the requested offset on, at the limited rate, then the digest."""
         loop = asyncio.get_running_loop()
@@ -130,9 +128,6 @@ class SnapshotTransfers:
         while offset < saved.header.content_bytes:
             if self._apply_notifier.ended:
                 raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
-            if caller.is_restricted:
-                caller.revalidate()
-                caller.authorize(request)
             piece = await asyncio.to_thread(saved.content.read, offset, PIECE_BYTES)
             await stream.write(
                 pb.SaveSnapshotResponse(
@@ -159,7 +154,9 @@ class SnapshotTransfers:
         violations.raise_if_any()
         return kept
 
-    async def _open(self, request: pb.SaveSnapshotRequest) -> KeptSnapshot[_SavedSnapshot]:
+    async def _open(
+        self, request: pb.SaveSnapshotRequest, owner: str
+    ) -> KeptSnapshot[_SavedSnapshot]:
         """Freeze the state, with all entries that the consistency of the request demands.
 
         Raises:
@@ -182,7 +179,7 @@ class SnapshotTransfers:
                 )
             return _SavedSnapshot(self._header(snapshot_id, content), content)
 
-        return await self._kept.add(snapshot_id, create)
+        return await self._kept.add(snapshot_id, owner, create)
 
     async def _freeze(self) -> RocksSnapshot:
         try:

@@ -172,7 +172,8 @@ class FeedService:
         stop = request.to_seq or NO_END
         await self._wait_for_event(request, at)
         while at < stop:
-            self._check_may_continue(request, caller)
+            if self._apply_notifier.ended:
+                raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
             found = self._next_message(request, at, stop)
             if found is not None:
                 message, at = found
@@ -183,20 +184,6 @@ class FeedService:
             else:
                 has_news = partial(self._has_beyond, request.partition, at)
                 await self._apply_notifier.wait_for(has_news, limits.WAIT_MAX_MS / 1000)
-
-    def _check_may_continue(self, request: pb.ReadChangesRequest, caller: Caller) -> None:
-        """Check before each chunk that the stream may continue.
-
-        Raises:
-            CallRefused: DRAINING, this node is stopping.
-            PermissionDenied: the caller lost the permission to read.
-            Unauthenticated: the credentials were withdrawn.
-        """
-        if self._apply_notifier.ended:
-            raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
-        if caller.is_restricted:
-            caller.revalidate()
-            caller.authorize(request)
 
     def _has_beyond(self, partition: int, seq: int) -> bool:
         return self._high_seq(partition) > seq

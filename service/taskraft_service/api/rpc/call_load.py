@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from taskraft.v1 import error_pb2
+from taskraft_service.api.rpc.live_calls import LiveCalls
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.distribution import Distribution
 from taskraft_service.limits import MESSAGE_BYTES_MAX
@@ -54,6 +55,7 @@ class CallLoad:
         calls_max: maximum number of concurrent calls.
         streams_max: maximum number of concurrent streams.
         bytes_max: maximum number of bytes; at least one message fits.
+        live: the calls and streams of authenticated callers.
     """
 
     __slots__ = (
@@ -62,15 +64,17 @@ class CallLoad:
         "calls",
         "calls_max",
         "held_bytes",
+        "live",
         "streams",
         "streams_max",
     )
 
-    def __init__(self, calls_max: int, streams_max: int, bytes_max: int) -> None:
+    def __init__(self, calls_max: int, streams_max: int, bytes_max: int, live: LiveCalls) -> None:
         assert bytes_max >= MESSAGE_BYTES_MAX
         self.calls_max = calls_max
         self.streams_max = streams_max
         self.bytes_max = bytes_max
+        self.live: Final = live
         self.calls = 0
         self.streams = 0
         self.held_bytes = 0

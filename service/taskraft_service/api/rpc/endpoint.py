@@ -14,6 +14,8 @@ from time import monotonic
 from typing import Final, NoReturn
 
 import structlog
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.errors import NotRaftLeader
@@ -36,6 +38,7 @@ from taskraft_service.api.rpc.grpc_calls import (
     LeaderAnsweredError,
     release_frames,
 )
+from taskraft_service.api.rpc.live_calls import LiveCall, revoked_in_progress
 from taskraft_service.api.rpc.method_table import (
     CallKind,
     MethodTable,
@@ -68,6 +71,18 @@ log: Final = structlog.get_logger(__name__)
 LEADER_KEY: Final = "x-taskraft-leader"
 EXECUTION_ATTEMPTS_MAX: Final = 8
 """Maximum number of nodes and leaderships that one call tries before it is refused."""
+
+
+def _end_of(call: LiveCall | None, error: BaseException) -> Exception:
+    """Return the error with which a call ends, given the error that ended its handler.
+
+    Raises:
+        BaseException: the handler was cancelled, but not because the call was revoked.
+    """
+    ended_by = error if call is None else call.outcome(error)
+    if isinstance(ended_by, Exception):
+        return ended_by
+    raise ended_by
 
 
 def _unchanged(_path: str, handle: UnaryHandle) -> UnaryHandle:
@@ -118,29 +133,36 @@ class GrpcEndpoint:
     def _served(
         self, path: str, methods: ServiceMethods, name: str, authenticator: Authenticator
     ) -> ServedMethod:
+        request = GetMessageClass(methods.service.methods_by_name[name].input_type)
         if name in methods.bidirectional:
-            both = self._bidirectional(path, methods.bidirectional[name], authenticator)
+            both = self._bidirectional(path, methods.bidirectional[name], request, authenticator)
             return ServedMethod(CallKind.BIDIRECTIONAL, both, both, authenticator)
         handle: UnaryHandle
         if name in methods.server_streaming:
             kind = CallKind.SERVER_STREAMING
-            handle = self._server_streaming(path, methods.server_streaming[name], authenticator)
+            handler = methods.server_streaming[name]
+            handle = self._server_streaming(path, handler, request, authenticator)
         else:
             kind = CallKind.UNARY
             (method,) = (one for one in methods.unary if one.name == name)
-            handle = self.instrument(path, self._unary(path, method, authenticator))
+            handle = self.instrument(path, self._unary(path, method, request, authenticator))
         guarded = guard(path, handle, authenticator, self._abort)
         return ServedMethod(kind, handle, guarded, authenticator)
 
     # ------------------------------------------------------------------------------ kinds of calls
 
     def _unary(
-        self, path: str, method: AnyUnaryMethod, authenticator: Authenticator
+        self,
+        path: str,
+        method: AnyUnaryMethod,
+        request: type[Message],
+        authenticator: Authenticator,
     ) -> UnaryHandle:
         counts = self.counts.by_outcome
         ok = (path, "OK")
         is_open = authenticator is OPEN_AUTHENTICATOR
         load = self.load
+        is_uncertain = method.changes_state and not method.is_wait
         durations = self.counts.durations(path)
 
         async def handle(raw: bytes, context: ServerContext) -> bytes:
@@ -148,18 +170,28 @@ class GrpcEndpoint:
             size = len(raw)
             load.calls += 1
             load.held_bytes += size
+            live: LiveCall | None = None
             try:
                 # Inlined, because the comparison runs for each call.
                 if load.calls > load.calls_max or load.held_bytes > load.bytes_max:
                     load.check_call(size)
                 caller = ANONYMOUS if is_open else authenticator.authenticate(context)
+                if caller.is_restricted:
+                    live = load.live.add(
+                        LiveCall(caller, context.peer(), request, is_stream=False, first=raw)
+                    )
                 answer = await self._execute(path, method, raw, context, caller)
-            except Exception as error:  # noqa: BLE001 - every error gets a status
+            except BaseException as error:  # noqa: BLE001 - every error gets a status
                 # The traceback of the abort refers to this frame. The context keeps the traceback
                 # until the garbage collector runs.
                 del raw
-                await self._abort(path, context, error)
+                ended_by = _end_of(live, error)
+                if ended_by is not error and is_uncertain:
+                    ended_by = revoked_in_progress()
+                await self._abort(path, context, ended_by)
             finally:
+                if live is not None:
+                    load.live.remove(live)
                 durations.add(monotonic() - began)
                 load.calls -= 1
                 load.held_bytes -= size
@@ -241,45 +273,64 @@ class GrpcEndpoint:
             raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
 
     def _bidirectional(
-        self, path: str, handler: StreamHandler, authenticator: Authenticator
+        self,
+        path: str,
+        handler: StreamHandler,
+        request: type[Message],
+        authenticator: Authenticator,
     ) -> StreamHandle:
         async def handle(_requests: object, context: ServerContext) -> None:
-            async def run() -> None:
-                caller = authenticator.authenticate(context)
+            async def run(call: LiveCall) -> None:
                 await context.send_initial_metadata(((LEADER_KEY, self._leadership.address),))
-                await handler(GrpcMessageStream(context), caller)
+                await handler(GrpcMessageStream(context, call.first_came), call.caller)
 
-            await self._run_stream(path, context, run)
+            await self._run_stream(path, context, authenticator, request, None, run)
 
         return handle
 
     def _server_streaming(
-        self, path: str, handler: ServerStreamHandler, authenticator: Authenticator
+        self,
+        path: str,
+        handler: ServerStreamHandler,
+        request: type[Message],
+        authenticator: Authenticator,
     ) -> UnaryHandle:
         async def handle(raw: bytes, context: ServerContext) -> None:
-            async def run() -> None:
-                caller = authenticator.authenticate(context)
-                await handler(raw, GrpcMessageStream(context), caller)
+            async def run(call: LiveCall) -> None:
+                await handler(raw, GrpcMessageStream(context), call.caller)
 
-            await self._run_stream(path, context, run)
+            await self._run_stream(path, context, authenticator, request, raw, run)
 
         return handle
 
     async def _run_stream(
-        self, path: str, context: ServerContext, run: Callable[[], Awaitable[object]]
+        self,
+        path: str,
+        context: ServerContext,
+        authenticator: Authenticator,
+        request: type[Message],
+        first: bytes | None,
+        run: Callable[[LiveCall], Awaitable[object]],
     ) -> None:
         self.load.streams += 1
+        live: LiveCall | None = None
         try:
             self.load.check_stream()
             context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
-            await run()
+            caller = authenticator.authenticate(context)
+            live = self.load.live.add(
+                LiveCall(caller, context.peer(), request, is_stream=True, first=first)
+            )
+            await run(live)
         except ClientGone as error:
             raise asyncio.CancelledError from error
-        except Exception as error:  # noqa: BLE001 - every error gets a status
-            await self._abort(path, context, error)
+        except BaseException as error:  # noqa: BLE001 - every error gets a status
+            await self._abort(path, context, _end_of(live, error))
         else:
             self.counts.count(path, "OK")
         finally:
+            if live is not None:
+                self.load.live.remove(live)
             self.load.streams -= 1
             self.load.notify_if_idle()
 

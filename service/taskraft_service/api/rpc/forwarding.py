@@ -16,7 +16,7 @@ import grpc.aio
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.peers.security import PeerSecurity
-from taskraft_service.access.caller import Caller, Unauthenticated
+from taskraft_service.access.caller import Caller
 from taskraft_service.api.rpc.calls_at_leader import (
     ANSWER_GRACE_SECONDS,
     CallAttempts,
@@ -210,26 +210,19 @@ class Forwarder:
             method: the full name of the method.
             first: the client's first message, which was already read.
             stream: the client's stream.
-            caller: the client; its credentials are checked again with each message.
+            caller: the client.
 
         Raises:
             ThisNodeLeads: this node became the leader before the stream was opened.
             CallRefused: NO_LEADER.
-            Unauthenticated: the caller's credentials were withdrawn.
             LeaderAnsweredError: the leader ended the stream with an error.
             LeaderLost: another node leads, or the leader became unreachable.
             NodeStops: this node stops.
         """
-        withdrawn: list[Unauthenticated] = []
 
         async def requests() -> AsyncIterator[bytes]:
             yield first
             while (raw := await stream.read()) is not None:
-                try:
-                    caller.revalidate()
-                except Unauthenticated as error:
-                    withdrawn.append(error)
-                    return
                 yield raw
 
         if self._is_stopping:
@@ -244,8 +237,6 @@ class Forwarder:
             with self._streams_at_leader.tracked(upstream, leader, lambda: True):
                 async for raw in upstream:
                     await stream.write(raw)
-            if withdrawn:
-                raise withdrawn[0]
         except grpc.aio.AioRpcError as error:
             if error.code() in _LEADER_GONE and not reason_in(error.trailing_metadata()):
                 raise LeaderLost(leader) from error

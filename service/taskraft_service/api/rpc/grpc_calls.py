@@ -9,11 +9,20 @@ from typing import Final, TypeAlias
 import grpc
 import grpc.aio
 
+from taskraft.v1 import error_pb2
 from taskraft_service.access.authenticator import Authenticator
 from taskraft_service.api.rpc.method_table import CallKind, MethodTable
 from taskraft_service.api.rpc.server_context import ServerContext
-from taskraft_service.api.rpc.status import PUSHBACK_KEY, STATUS_KEY, message_too_large
+from taskraft_service.api.rpc.status import (
+    PUSHBACK_KEY,
+    STATUS_KEY,
+    CallRefused,
+    message_too_large,
+)
 from taskraft_service.limits import MESSAGE_BYTES_MAX
+
+FIRST_MESSAGE_SECONDS: Final = 10.0
+"""Maximum time between the start of a call and its first message."""
 
 ClientGone: TypeAlias = grpc.aio.InternalError
 """grpc.aio raises this error in a write to a client that has gone, before the cancellation of the
@@ -21,12 +30,20 @@ handler arrives. The native edge cancels the handler at once."""
 
 
 class GrpcMessageStream:
-    """A ``MessageStream`` over the context of a call."""
+    """A ``MessageStream`` over the context of a call.
 
-    __slots__ = ("_context", "write")
+    Args:
+        context: the call.
+        first_came: called with the first message that the client sends.
+    """
 
-    def __init__(self, context: ServerContext) -> None:
+    __slots__ = ("_context", "_first_came", "write")
+
+    def __init__(
+        self, context: ServerContext, first_came: Callable[[bytes], None] | None = None
+    ) -> None:
         self._context = context
+        self._first_came = first_came
         # An attribute instead of a method saves a coroutine for each message.
         self.write: Callable[[bytes], Awaitable[None]] = context.write
 
@@ -42,13 +59,40 @@ class GrpcMessageStream:
         return None if left is None else asyncio.get_running_loop().time() + left
 
     async def read(self) -> bytes | None:
-        """Return the client's next message; None once the client has closed its side."""
-        raw = await self._context.read()
+        """Return the client's next message; None once the client has closed its side.
+
+        Raises:
+            CallRefused: PAYLOAD_TOO_LARGE; or CLIENT_SILENT, the first message did not arrive
+                within ``FIRST_MESSAGE_SECONDS``.
+        """
+        first_came = self._first_came
+        raw = await (self._context.read() if first_came is None else first_message(self._context))
         if not isinstance(raw, bytes):
             return None
         if len(raw) > MESSAGE_BYTES_MAX:
             raise message_too_large(raw)
+        if first_came is not None:
+            self._first_came = None
+            first_came(raw)
         return raw
+
+
+async def first_message(context: ServerContext) -> object:
+    """Return the first message of a call, as ``ServerContext.read`` does.
+
+    Raises:
+        CallRefused: CLIENT_SILENT, no message arrived within ``FIRST_MESSAGE_SECONDS``.
+    """
+    try:
+        async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
+            return await context.read()
+    except TimeoutError:
+        raise CallRefused(
+            error_pb2.Error.CLIENT_SILENT,
+            f"the client sent no first message within {FIRST_MESSAGE_SECONDS:g} s; send it when "
+            "the call is opened",
+            {"limit": "first_message_ms", "value": str(int(FIRST_MESSAGE_SECONDS * 1000))},
+        ) from None
 
 
 class LeaderAnsweredError(Exception):

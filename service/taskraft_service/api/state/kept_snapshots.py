@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, Protocol, TypeVar
@@ -12,6 +13,9 @@ from taskraft_service.api.rpc.status import CallRefused
 
 KEPT_MAX: Final = 4
 """Maximum number of snapshots that a node keeps for one method."""
+KEPT_SHARE_MAX: Final = 2
+"""Maximum number of these snapshots that one principal has. Callers without access control have no
+principal, and may have all."""
 
 
 class SnapshotContent(Protocol):
@@ -27,8 +31,9 @@ Content = TypeVar("Content", bound=SnapshotContent)
 class KeptSnapshot(Generic[Content]):
     """A snapshot with its number of users, and the timer that ends it."""
 
-    def __init__(self, snapshot_id: str, content: Content) -> None:
+    def __init__(self, snapshot_id: str, owner: str, content: Content) -> None:
         self.snapshot_id = snapshot_id
+        self.owner = owner
         self.content = content
         self.users = 0
         self.timer: asyncio.TimerHandle | None = None
@@ -44,7 +49,8 @@ class KeptSnapshots(Generic[Content]):
     def __init__(self, node: str) -> None:
         self._node = node
         self._kept: dict[str, KeptSnapshot[Content]] = {}
-        self._opening = 0
+        self._opening: Counter[str] = Counter()
+        """Number of snapshots of each principal that are being created."""
 
     def find(self, snapshot_id: str) -> KeptSnapshot[Content]:
         """Return a snapshot that is kept.
@@ -62,21 +68,29 @@ class KeptSnapshots(Generic[Content]):
         return kept
 
     async def add(
-        self, snapshot_id: str, create: Callable[[], Awaitable[Content]]
+        self, snapshot_id: str, owner: str, create: Callable[[], Awaitable[Content]]
     ) -> KeptSnapshot[Content]:
         """Create a snapshot and keep it; the snapshot that is idle longest may be deleted for it.
 
-        The caller uses the snapshot before it awaits again, because nothing ends an unused one.
+        The only snapshot of another principal is never deleted. The caller uses the snapshot before
+        it awaits again, because nothing ends an unused one.
+
+        Args:
+            snapshot_id: the id of the new snapshot.
+            owner: the principal of the caller; empty without access control.
+            create: creates the snapshot.
 
         Raises:
-            CallRefused: LIMIT_REACHED, too many snapshots are in use.
+            CallRefused: LIMIT_REACHED, too many snapshots are in use, or the principal has its
+                share.
         """
-        self._make_room()
-        self._opening += 1
+        self._make_room(owner)
+        self._opening[owner] += 1
         try:
-            kept = KeptSnapshot(snapshot_id, await create())
+            kept = KeptSnapshot(snapshot_id, owner, await create())
         finally:
-            self._opening -= 1
+            self._opening[owner] -= 1
+            self._opening += Counter()  # drops the counts of 0
         self._kept[snapshot_id] = kept
         return kept
 
@@ -95,17 +109,29 @@ class KeptSnapshots(Generic[Content]):
                 loop = asyncio.get_running_loop()
                 kept.timer = loop.call_later(keep_seconds, self._forget, kept)
 
-    def _make_room(self) -> None:
-        """Delete the snapshot that is idle longest if too many snapshots are kept."""
-        if len(self._kept) + self._opening < KEPT_MAX:
+    def _make_room(self, owner: str) -> None:
+        """Delete the snapshot that is idle longest if the owner or the node has too many."""
+        counts = Counter(kept.owner for kept in self._kept.values()) + self._opening
+        if owner and counts[owner] >= KEPT_SHARE_MAX:
+            deletable = {owner}
+            what, most = f'principal "{owner}" uses {KEPT_SHARE_MAX} snapshots', KEPT_SHARE_MAX
+            limit = {"limit": "snapshots_share", "principal": owner}
+        elif counts.total() >= KEPT_MAX:
+            deletable = {one for one in counts if counts[one] > 1 or one == owner}
+            what, most = f"{KEPT_MAX} snapshots are in use", KEPT_MAX
+            limit = {"limit": "snapshots"}
+        else:
             return
-        idle = [(kept.timer.when(), kept) for kept in self._kept.values() if kept.timer is not None]
+        idle = [
+            (kept.timer.when(), kept)
+            for kept in self._kept.values()
+            if kept.timer is not None and kept.owner in deletable
+        ]
         if not idle:
             raise CallRefused(
                 error_pb2.Error.LIMIT_REACHED,
-                f"{KEPT_MAX} snapshots of node {self._node} are in use; ask another node, or retry "
-                f"later",
-                {"limit": "snapshots", "value": str(KEPT_MAX)},
+                f"{what} on node {self._node}; ask another node, or retry later",
+                limit | {"value": str(most)},
             )
         _, oldest = min(idle, key=lambda one: one[0])
         if oldest.timer is not None:

@@ -210,7 +210,6 @@ class SubscribeHandler:
         Raises:
             ThisNodeLeads: this node became the leader before the stream was opened.
             CallRefused: NO_LEADER.
-            Unauthenticated: the caller's credentials were withdrawn.
             LeaderAnsweredError: the leader ended the stream with an error.
         """
         try:

@@ -165,7 +165,6 @@ class SubscribeStream:
     def _receive(self, raw: bytes, *, is_first: bool) -> None:
         message = parse_request(pb.SubscribeRequest, raw)
         if self._caller.is_restricted:
-            self._caller.revalidate()
             self._caller.authorize(message)
         check_stream_message(message, self._subscription.credit_tasks, is_first=is_first)
         if message.HasField("filter"):

@@ -122,7 +122,7 @@ class TaskSnapshots:
             freeze = self._machine.open_frozen
             return await asyncio.to_thread(_open, freeze, seconds, offset_ms)
 
-        kept = await self._kept.add(answer.snapshot_id, create)
+        kept = await self._kept.add(answer.snapshot_id, call.caller.name, create)
         with self._kept.used(kept, kept.content.keep_seconds) as snapshot:
             if snapshot.revision < answer.revision:
                 raise CallRefused(
@@ -174,9 +174,6 @@ class TaskSnapshots:
             while not is_last:
                 if self._apply_notifier.ended:
                     raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
-                if caller.is_restricted:
-                    caller.revalidate()
-                    caller.authorize(request)
                 message, at, is_last = await asyncio.to_thread(
                     _part, snapshot, request, at, last_id
                 )

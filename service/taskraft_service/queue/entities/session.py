@@ -146,15 +146,17 @@ SESSION_RECORD: Final = FieldTable(
 class SessionRegistry(dict[str, QueueSession]):
     """All sessions by id: a dictionary that only its own methods change.
 
-    ``number`` is the number of the newest session.
+    ``number`` is the number of the newest session, and ``by_owner`` has the sessions of each
+    principal by id.
     """
 
-    __slots__ = ("_dirty", "_ended", "by_number", "number")
+    __slots__ = ("_dirty", "_ended", "by_number", "by_owner", "number")
 
     def __init__(self) -> None:
         """Start without sessions."""
         super().__init__()
         self.by_number: dict[int, QueueSession] = {}
+        self.by_owner: dict[str, dict[str, QueueSession]] = {}
         self.number = 0
         self._dirty: list[QueueSession] = []
         self._ended: list[QueueSession] = []
@@ -173,11 +175,16 @@ class SessionRegistry(dict[str, QueueSession]):
         """Add an opened session."""
         self[session.id] = session
         self.by_number[session.number] = session
+        self.by_owner.setdefault(session.owner, {})[session.id] = session
 
     def remove(self, session: QueueSession) -> None:
         """Remove a session that has ended."""
         del self[session.id]
         del self.by_number[session.number]
+        owned = self.by_owner[session.owner]
+        del owned[session.id]
+        if not owned:
+            del self.by_owner[session.owner]
         self._ended.append(session)
 
     def touch(self, session: QueueSession) -> None:

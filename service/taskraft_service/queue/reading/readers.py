@@ -234,6 +234,19 @@ class QueueReaders(LeaderReaders):
         """Return all sessions in order of their ids."""
         return [session.view() for _, session in sorted(self._state.sessions.items())]
 
+    def session_owners(self) -> list[str]:
+        """Return the principals with sessions; the empty name: sessions without a principal."""
+        return list(self._state.sessions.by_owner)
+
+    def session_ids(self, owner: str) -> list[str]:
+        """Return the ids of the sessions of a principal."""
+        return list(self._state.sessions.by_owner.get(owner, ()))
+
+    def lease_tokens(self, session_id: str) -> list[int]:
+        """Return the leases of a session in take order; empty for an unknown session."""
+        session = self._state.sessions.get(session_id)
+        return [] if session is None else list(session.held)
+
     def held(self, session_id: str) -> list[TaskView]:
         """Return the tasks that a session holds, in take order; empty for an unknown session."""
         session = self._state.sessions.get(session_id)

@@ -6,9 +6,10 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from taskraft.v1 import error_pb2
+from taskraft.v1 import error_pb2, task_service_pb2
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
+from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR
 from taskraft_service.access.caller import PermissionDenied, Unauthenticated
 from taskraft_service.api.rpc.endpoint import LEADER_KEY, GrpcEndpoint
 from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
@@ -54,15 +55,20 @@ class Bench:
         self.context = Context()
 
     async def run(self, error=None):
-        async def work():
+        async def work(_call):
             if error is not None:
                 raise error
 
         try:
-            await self.endpoint._run_stream(PATH, self.context, work)
+            await self.stream(work)
         except CallEnded:
             return self.context.ended
         return None
+
+    def stream(self, work):
+        return self.endpoint._run_stream(
+            PATH, self.context, OPEN_AUTHENTICATOR, task_service_pb2.SubscribeRequest, None, work
+        )
 
 
 @pytest.mark.parametrize(
@@ -148,7 +154,7 @@ async def test_an_error_of_the_leader_is_returned_without_foreign_metadata():
 async def test_calls_are_counted_and_pending_until_they_end():
     bench = Bench()
     going_on = asyncio.Event()
-    running = asyncio.ensure_future(bench.endpoint._run_stream(PATH, bench.context, going_on.wait))
+    running = asyncio.ensure_future(bench.stream(lambda _call: going_on.wait()))
     await asyncio.sleep(0)
     assert not await bench.endpoint.load.wait_idle(0.001)
     await bench.run()

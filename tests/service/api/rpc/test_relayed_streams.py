@@ -6,12 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from taskraft_service.access.authenticator import PRINCIPAL_KEY
-from taskraft_service.access.caller import (
-    ANONYMOUS,
-    AnonymousCaller,
-    Unauthenticated,
-)
+from taskraft_service.access.caller import ANONYMOUS
 from taskraft_service.api.rpc.calls_at_leader import (
     LeaderLost,
 )
@@ -69,13 +64,6 @@ class ClientStream:
         self.received.append(raw)
 
 
-class WithdrawnCaller(AnonymousCaller):
-    name = "mailer"
-
-    def revalidate(self):
-        raise Unauthenticated("withdrawn")
-
-
 def relaying(bench, upstream):
     async def leader_channel(_deadline):
         return upstream, LEADER
@@ -111,14 +99,6 @@ async def test_a_relayed_stream_ends_when_the_leader_becomes_unreachable(bench, 
     with pytest.raises(LeaderLost) as caught:
         await relaying(bench, upstream).relay(METHOD, b"a", ClientStream(), ANONYMOUS)
     assert caught.value.leader == LEADER
-
-
-async def test_revoked_credentials_end_a_relayed_stream(bench):
-    upstream = LeaderStream()
-    with pytest.raises(Unauthenticated):
-        await relaying(bench, upstream).relay(METHOD, b"a", ClientStream(b"b"), WithdrawnCaller())
-    assert upstream.received == [b"a"]
-    assert upstream.metadata[PRINCIPAL_KEY] == "mailer"
 
 
 async def test_a_relayed_stream_ends_when_another_node_leads(bench):

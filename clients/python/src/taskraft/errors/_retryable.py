@@ -60,7 +60,10 @@ class MembersChanging(RetryableError):
 
 
 class ClientSilent(RetryableError):
-    """The client sent no message on its stream for the maximum time that it had set."""
+    """The client sent no message on its stream for the maximum time that it had set.
+
+    The first message of a stream must arrive within 10 s.
+    """
 
     reason = "CLIENT_SILENT"
 

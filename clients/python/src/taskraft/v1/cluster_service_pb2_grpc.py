@@ -186,7 +186,7 @@ class ClusterServiceServicer(object):
         The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
         its offset on the same node, which keeps the snapshot for 5 minutes after the last transfer.
         Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4
-        snapshots already.
+        snapshots already, or 2 of the principal.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

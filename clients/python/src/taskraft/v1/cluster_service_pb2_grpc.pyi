@@ -78,7 +78,7 @@ class ClusterServiceStub:
     The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
     its offset on the same node, which keeps the snapshot for 5 minutes after the last transfer.
     Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4
-    snapshots already.
+    snapshots already, or 2 of the principal.
     """
 
 @_typing.type_check_only
@@ -131,7 +131,7 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
     its offset on the same node, which keeps the snapshot for 5 minutes after the last transfer.
     Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4
-    snapshots already.
+    snapshots already, or 2 of the principal.
     """
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -247,7 +247,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         The tasks of temporary tubes are not part of a snapshot. A transfer that broke can continue at
         its offset on the same node, which keeps the snapshot for 5 minutes after the last transfer.
         Refused with SNAPSHOT_NOT_FOUND after that, and with LIMIT_REACHED if the node sends 4
-        snapshots already.
+        snapshots already, or 2 of the principal.
         """
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -148,7 +148,9 @@ class Error(_message.Message):
         MEMBERS_CHANGING: Error._Reason.ValueType  # 56
         """An earlier membership change is not finished. UNAVAILABLE with RetryInfo."""
         CLIENT_SILENT: Error._Reason.ValueType  # 57
-        """The client sent no message on its stream for silence_ms_max. Subscribe again. UNAVAILABLE."""
+        """The client sent no message on its stream for silence_ms_max, or no first message within 10 s.
+        Subscribe again. UNAVAILABLE.
+        """
         STATE_DAMAGED: Error._Reason.ValueType  # 58
         """A part of this node's stored state is damaged. The node repairs the state from another member,
         if there is one. UNAVAILABLE with RetryInfo.
@@ -287,7 +289,9 @@ class Error(_message.Message):
     MEMBERS_CHANGING: Error.Reason.ValueType  # 56
     """An earlier membership change is not finished. UNAVAILABLE with RetryInfo."""
     CLIENT_SILENT: Error.Reason.ValueType  # 57
-    """The client sent no message on its stream for silence_ms_max. Subscribe again. UNAVAILABLE."""
+    """The client sent no message on its stream for silence_ms_max, or no first message within 10 s.
+    Subscribe again. UNAVAILABLE.
+    """
     STATE_DAMAGED: Error.Reason.ValueType  # 58
     """A part of this node's stored state is damaged. The node repairs the state from another member,
     if there is one. UNAVAILABLE with RetryInfo.

@@ -145,7 +145,8 @@ class FeedServiceServicer(object):
 
         A snapshot does not contain the tasks of temporary tubes. It occupies disk space only for files
         that the node has replaced since. Refused with LIMIT_REACHED if the node keeps 4 snapshots that
-        are being read; an idle one is replaced.
+        are being read, or 2 of the principal; an idle one is replaced, but never the only one of
+        another principal.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -64,7 +64,8 @@ class FeedServiceStub:
 
     A snapshot does not contain the tasks of temporary tubes. It occupies disk space only for files
     that the node has replaced since. Refused with LIMIT_REACHED if the node keeps 4 snapshots that
-    are being read; an idle one is replaced.
+    are being read, or 2 of the principal; an idle one is replaced, but never the only one of
+    another principal.
     """
     ReadTaskSnapshot: _grpc.UnaryStreamMultiCallable[_feed_service_pb2.ReadTaskSnapshotRequest, _feed_service_pb2.ReadTaskSnapshotResponse]
     """Streams a range of the tasks of one tube of a snapshot, in the order of their ids. Refused with
@@ -107,7 +108,8 @@ class FeedServiceAsyncStub(FeedServiceStub):
 
     A snapshot does not contain the tasks of temporary tubes. It occupies disk space only for files
     that the node has replaced since. Refused with LIMIT_REACHED if the node keeps 4 snapshots that
-    are being read; an idle one is replaced.
+    are being read, or 2 of the principal; an idle one is replaced, but never the only one of
+    another principal.
     """
     ReadTaskSnapshot: _aio.UnaryStreamMultiCallable[_feed_service_pb2.ReadTaskSnapshotRequest, _feed_service_pb2.ReadTaskSnapshotResponse]  # type: ignore[assignment]
     """Streams a range of the tasks of one tube of a snapshot, in the order of their ids. Refused with
@@ -189,7 +191,8 @@ class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
 
         A snapshot does not contain the tasks of temporary tubes. It occupies disk space only for files
         that the node has replaced since. Refused with LIMIT_REACHED if the node keeps 4 snapshots that
-        are being read; an idle one is replaced.
+        are being read, or 2 of the principal; an idle one is replaced, but never the only one of
+        another principal.
         """
 
     @_abc_1.abstractmethod

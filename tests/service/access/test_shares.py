@@ -1,0 +1,56 @@
+"""One principal cannot take all slots of a node, and a stream must begin with a message."""
+
+import grpc
+import pytest
+
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.rpc import grpc_calls
+from tests.service.access.secured import MAIL, refusal, secured, subscribed
+from tests.service.conftest import create
+from tests.turns import turns_until
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.mark.parametrize("edge", ["grpc", "auto"])
+async def test_a_principal_without_grants_leaves_streams_for_others(tmp_path, edge):
+    async with secured(tmp_path, streams_max=4, edge=edge) as node:
+        await create(await node.known("root"), MAIL)
+        nobody, mailer = await node.known("nobody"), await node.known("mailer")
+        held = [nobody.tasks.Subscribe() for _ in range(3)]
+        for stream in held:
+            await stream.initial_metadata()
+        assert await refusal(nobody.tasks.Subscribe().read()) == (
+            "OVERLOADED",
+            {"limit": "streams_share_max", "value": "3", "principal": "nobody"},
+        )
+        stream = await subscribed(mailer, MAIL)
+        assert (await stream.read()).opened.session_id
+        for one in (*held, stream):
+            one.cancel()
+        await turns_until(lambda: not node.server.components.load.streams)
+
+
+@pytest.mark.parametrize("edge", ["grpc", "auto"])
+async def test_a_stream_without_a_first_message_ends(tmp_path, monkeypatch, edge):
+    assert grpc_calls.FIRST_MESSAGE_SECONDS == 10
+    monkeypatch.setattr(grpc_calls, "FIRST_MESSAGE_SECONDS", 0.01)
+    async with secured(tmp_path, edge=edge) as node:
+        stream = (await node.known("mailer")).tasks.Subscribe()
+        reason, metadata = await refusal(stream.read())
+        assert (reason, metadata["limit"]) == ("CLIENT_SILENT", "first_message_ms")
+        assert await stream.code() is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("edge", ["grpc", "auto"])
+async def test_a_stream_that_has_begun_may_be_silent(tmp_path, monkeypatch, edge):
+    async with secured(tmp_path, edge=edge) as node:
+        await create(await node.known("root"), MAIL)
+        mailer = await node.known("mailer")
+        stream = await subscribed(mailer, MAIL)
+        assert (await stream.read()).opened.session_id
+        monkeypatch.setattr(grpc_calls, "FIRST_MESSAGE_SECONDS", 0.0)
+        await stream.write(pb.SubscribeRequest(heartbeat=True))
+        while not (await stream.read()).HasField("heartbeat"):
+            pass
+        stream.cancel()

@@ -1,0 +1,194 @@
+"""The registry of calls in progress: shares of principals, checks after a change, expiry."""
+
+import asyncio
+import math
+
+import pytest
+
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import ANONYMOUS, PermissionDenied, Unauthenticated
+from taskraft_service.api.rpc.live_calls import LiveCall, LiveCalls, PrincipalShares, share_of
+from taskraft_service.api.rpc.status import CallRefused
+
+FIRST = pb.WaitTasksRequest(tube="mail").SerializeToString()
+
+
+class Caller:
+    is_restricted = True
+
+    def __init__(self, name, expires_at=math.inf):
+        self.name, self.expires_at = name, expires_at
+        self.version = 1
+        self.is_known, self.tubes = True, {"mail"}
+
+    def revalidate(self):
+        if not self.is_known:
+            raise Unauthenticated("withdrawn")
+
+    def authorize(self, request):
+        if request.tube not in self.tubes:
+            raise PermissionDenied(self.name, "read", request.tube)
+
+
+class Bench:
+    def __init__(self, calls_max=10, streams_max=10, connections_max=10):
+        self.live = LiveCalls(PrincipalShares(calls_max, streams_max, connections_max))
+        self.tasks = []
+
+    def open(self, caller, *, first=FIRST, is_stream=True, connection="a"):
+        """Start a call that waits until it is ended, and returns why it was ended."""
+
+        async def serve():
+            call = LiveCall(
+                caller, connection, pb.WaitTasksRequest, is_stream=is_stream, first=first
+            )
+            self.live.add(call)
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError as error:
+                return call.outcome(error)
+            finally:
+                self.live.remove(call)
+
+        task = asyncio.ensure_future(serve())
+        self.tasks.append(task)
+        return task
+
+    def change(self, *callers):
+        for caller in callers:
+            caller.version += 1
+        self.live.principals_changed([caller.name for caller in callers])
+
+
+async def turns(count=5):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_calls_end_with_what_their_caller_has_lost():
+    bench = Bench()
+    gone, narrowed, kept = Caller("gone"), Caller("narrowed"), Caller("kept")
+    tasks = [bench.open(one) for one in (gone, narrowed, kept)]
+    await turns()
+    gone.is_known, narrowed.tubes = False, set()
+    bench.change(gone, narrowed, kept)
+    await turns()
+    assert isinstance(await tasks[0], Unauthenticated)
+    assert isinstance(await tasks[1], PermissionDenied)
+    assert not tasks[2].done()
+    assert [len(bench.live.of(one)) for one in ("gone", "narrowed", "kept")] == [0, 0, 1]
+    tasks[2].cancel()
+    assert isinstance(await tasks[2], asyncio.CancelledError)  # the client has cancelled
+
+
+async def test_a_call_without_its_first_message_needs_only_valid_credentials():
+    bench = Bench()
+    caller = Caller("mailer")
+    caller.tubes = set()
+    task = bench.open(caller, first=None)
+    await turns()
+    bench.change(caller)
+    await turns()
+    assert not task.done()
+    caller.is_known = False
+    bench.change(caller)
+    assert isinstance(await task, Unauthenticated)
+
+
+async def test_an_unchanged_version_is_not_checked_again():
+    bench = Bench()
+    caller = Caller("mailer")
+    task = bench.open(caller)
+    await turns()
+    caller.is_known = False
+    bench.live.principals_changed(["mailer"])
+    await turns()
+    assert not task.done()
+    task.cancel()
+
+
+async def test_many_calls_are_checked_in_steps():
+    bench = Bench(streams_max=1_000)
+    caller = Caller("mailer")
+    tasks = [bench.open(caller) for _ in range(350)]
+    await turns()
+    caller.is_known = False
+    bench.change(caller)
+    ended = []
+    while not all(task.done() for task in tasks):
+        before = sum(task.done() for task in tasks)
+        await asyncio.sleep(0)
+        ended.append(sum(task.done() for task in tasks) - before)
+    assert max(ended) <= 100
+
+
+async def test_calls_end_when_their_certificate_expires():
+    bench = Bench()
+    early, late, token = Caller("a", expires_at=10.0), Caller("b", expires_at=20.0), Caller("c")
+    tasks = [bench.open(one) for one in (early, late, token)]
+    await turns()
+    bench.live.end_expired(9.9)
+    await turns()
+    assert not any(task.done() for task in tasks)
+    bench.live.end_expired(10.0)
+    assert isinstance(await tasks[0], Unauthenticated)
+    assert not tasks[1].done()
+    bench.live.end_expired(20.0)
+    assert isinstance(await tasks[1], Unauthenticated)
+    assert not tasks[2].done()
+    tasks[2].cancel()
+
+
+@pytest.mark.parametrize(
+    ("is_stream", "limit"), [(True, "streams_share_max"), (False, "calls_share_max")]
+)
+async def test_a_principal_gets_its_share_and_no_more(is_stream, limit):
+    bench = Bench(2, 2)
+    nobody, mailer = Caller("nobody"), Caller("mailer")
+    first = [bench.open(nobody, is_stream=is_stream) for _ in range(2)]
+    await turns()
+    with pytest.raises(CallRefused) as caught:
+        bench.live.add(LiveCall(nobody, "a", pb.WaitTasksRequest, is_stream=is_stream))
+    assert caught.value.metadata == {"limit": limit, "value": "2", "principal": "nobody"}
+    others = [bench.open(nobody, is_stream=not is_stream), bench.open(mailer, is_stream=is_stream)]
+    await turns()
+    assert not any(task.done() for task in others)
+    first[0].cancel()
+    await turns()
+    again = bench.open(nobody, is_stream=is_stream)
+    await turns()
+    assert not again.done()
+    for task in (*first, *others, again):
+        task.cancel()
+
+
+async def test_a_principal_has_calls_on_its_share_of_the_connections():
+    bench = Bench(connections_max=2)
+    mailer = Caller("mailer")
+    tasks = [bench.open(mailer, connection=one) for one in ("a", "b", "b")]
+    await turns()
+    with pytest.raises(CallRefused) as caught:
+        bench.live.add(LiveCall(mailer, "c", pb.WaitTasksRequest, is_stream=False))
+    assert caught.value.metadata["limit"] == "connections_share_max"
+    tasks[0].cancel()
+    await turns()
+    tasks.append(bench.open(mailer, connection="c"))
+    await turns()
+    assert not tasks[-1].done()
+    for task in tasks:
+        task.cancel()
+
+
+async def test_calls_without_a_principal_have_no_share():
+    live = LiveCalls(PrincipalShares(1, 1, 1))
+    calls = [LiveCall(ANONYMOUS, "a", pb.WaitTasksRequest, is_stream=True) for _ in range(3)]
+    assert [live.add(call) for call in calls] == calls
+    for call in calls:
+        live.remove(call)
+
+
+def test_a_share_leaves_slots_for_other_principals():
+    assert share_of(10_000, 7_500) == 7_500
+    assert share_of(200, 15_000) == 150
+    assert share_of(1, 7_500) == 1
+    assert share_of(10_000, 5) == 5
