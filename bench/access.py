@@ -50,6 +50,7 @@ def principals() -> ReloadedPrincipals:
                 'role = "consumer"',
                 'tubes = ["emails"]',
             ]
+        path.touch(mode=0o600)
         path.write_text("\n".join(lines))
         return ReloadedPrincipals(path)
 

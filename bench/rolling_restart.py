@@ -57,6 +57,7 @@ class SecuredCluster:
         self._issue("ca", "basicConstraints=critical,CA:TRUE")
         access = folder / "access.toml"
         digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+        access.touch(mode=0o600)
         access.write_text(
             f'[principals.root]\ntokens = ["sha256:{digest}"]\n'
             '[[principals.root.grants]]\nrole = "admin"\ntubes = ["*"]\n'

@@ -56,6 +56,7 @@ class Authority:
             self.path if authority is None else authority,
         )
         files.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        files.key.touch(mode=0o600)
         files.key.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM,

@@ -81,6 +81,7 @@ def secured_cluster(folder: Path) -> Iterator[LocalCluster]:
     served = authority.sign("localhost", "localhost")
     access = folder / "access.toml"
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    access.touch(mode=0o600)
     access.write_text(ACCESS.format(digest=digest))
     cluster = LocalCluster(3, folder / "secured", {"TASKRAFT_AUTO_CREATE_TUBES": "true"})
     for node in cluster.nodes:

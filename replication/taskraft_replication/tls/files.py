@@ -14,6 +14,7 @@ from typing import cast
 import grpc
 
 from taskraft_replication.errors import ReplicationError
+from taskraft_replication.tls.private_files import exposure_of
 from taskraft_replication.tls.watched_files import WatchedFiles
 
 _log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class CurrentTls:
         now: returns the current time.
 
     Raises:
-        TlsUnusable: the files cannot be used at the start.
+        TlsUnusable: the files cannot be used at the start, or other users can read the key.
     """
 
     def __init__(
@@ -120,6 +121,8 @@ class CurrentTls:
         self._context: tuple[Tls, ssl.SSLContext] | None = None
         """The TLS context, with the content from which it was built."""
         self.tls = self._read()
+        if exposure := exposure_of(files.key):
+            raise TlsUnusable(exposure)
         self._listeners: list[Callable[[Tls], None]] = []
 
     def listen(self, renewed: Callable[[Tls], None]) -> None:
@@ -146,6 +149,8 @@ class CurrentTls:
             return False
         with self._lock:
             self.tls = tls
+        if exposure := exposure_of(self._files.key):
+            _log.error("the next start refuses the private key: %s", exposure)
         for renewed in self._listeners:
             renewed(tls)
         _log.info("using a renewed certificate, valid until %s", tls.expires_at)

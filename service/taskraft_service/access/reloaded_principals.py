@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from taskraft_replication.tls.private_files import exposure_of
 from taskraft_replication.tls.watched_files import WatchedFiles
 from taskraft_service.access.principals import AccessFileInvalid, Principals, read_principals
 
@@ -21,13 +22,16 @@ class ReloadedPrincipals:
         path: the access file.
 
     Raises:
-        AccessFileInvalid: the access file cannot be read or is malformed.
+        AccessFileInvalid: the access file cannot be read or is malformed, or other users have
+            access to the file.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files = WatchedFiles((path,))
         self.principals: Principals = read_principals(path)
+        if exposure := exposure_of(path):
+            raise AccessFileInvalid(exposure)
         self.version = 1
         """Grows with every reload, so that calls in progress know when to authorize again."""
         self._listeners: list[Callable[[Collection[str]], None]] = []
@@ -56,6 +60,9 @@ class ReloadedPrincipals:
             )
             return
         self.version += 1
+        if exposure := exposure_of(self._path):
+            # The content is used: it may withdraw a principal.
+            log.error("the next start refuses the access file", reason=exposure)
         log.info("the access file was reloaded", principals=len(self.principals))
         if changed := before.changed_in(self.principals):
             for listener in self._listeners:

@@ -25,6 +25,7 @@ from taskraft.cli.options import (
 )
 from taskraft.cli.output import write_values
 from taskraft.cli.progress import WorkProgress
+from taskraft_replication.storage.data_directory import PRIVATE_UMASK
 from taskraft_service.backup.download import download, download_encrypted
 from taskraft_service.backup.encryption import KeyUnusable
 from taskraft_service.backup.recovery import RecoveryRefused, continue_alone
@@ -118,6 +119,16 @@ def _progress(doing: str) -> Iterator[Report]:
             progress.advance(piece_bytes)
 
         yield report
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """Create files for the own user alone, as a node does."""
+    before = os.umask(PRIVATE_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager
@@ -237,7 +248,7 @@ def restore(
     """
     if config is not None:
         os.environ[CONFIG_VARIABLE] = str(config)
-    with _failures():
+    with _failures(), _private_files():
         settings = read_config()
         scratch = settings.data_dir.parent if settings.data_dir.parent.is_dir() else None
         with (

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO, Final
 
+from taskraft_replication.tls.private_files import exposure_of
 from taskraft_service.backup.snapshot_file import SnapshotFileInvalid
 
 MAGIC: Final = b"age-encryption.org/v1\n"
@@ -65,10 +66,13 @@ def decrypt(source: BinaryIO, target: BinaryIO, identity: Path) -> None:
     """Decrypt a stream with the private keys in a file, one in each line (``AGE-SECRET-KEY-…``).
 
     Raises:
-        KeyUnusable: the file has no private key, or a line is invalid.
+        KeyUnusable: the file has no private key, a line is invalid, or other users can read the
+            file.
         SnapshotFileInvalid: the stream cannot be decrypted with these keys.
     """
     library = _library()
+    if exposure := exposure_of(identity):
+        raise KeyUnusable(exposure)
     lines = [line.strip() for line in identity.read_text().splitlines()]
     try:
         keys = [

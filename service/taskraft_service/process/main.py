@@ -23,6 +23,7 @@ from taskraft_replication.errors import (
     StorageFailed,
 )
 from taskraft_replication.node.node import Node
+from taskraft_replication.storage.data_directory import PRIVATE_UMASK
 from taskraft_service.access.principals import AccessFileInvalid
 from taskraft_service.api.rpc.grpc_calls import release_frames
 from taskraft_service.api.rpc.rpc_server import PortTaken
@@ -276,6 +277,7 @@ def run(*, has_lifeline: bool = False) -> int:
     Args:
         has_lifeline: the node stops with its parent, see ``taskraft_service.process.parent_watch``.
     """
+    os.umask(PRIVATE_UMASK)
     if sys.flags.optimize:
         return _refuse(ConfigInvalid(ASSERTIONS_OFF), EXIT_USAGE, sys.stderr)
     try:

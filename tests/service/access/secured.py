@@ -46,6 +46,7 @@ def write_principals(path, grants=GRANTS, speaks_for=("root",), **certificates):
             lines.append("speaks_for = true")
         for role, pattern in roles:
             lines += [f"[[principals.{name}.grants]]", f'role = "{role}"', f'tubes = ["{pattern}"]']
+    path.touch(mode=0o600)
     path.write_text("\n".join(lines))
     return path
 

@@ -36,6 +36,7 @@ def test_an_unreadable_access_file_stops_the_start_with_one_line(tmp_path, autho
     cluster = LocalCluster(1, tmp_path / "c1")
     (node,) = cluster.nodes
     broken = tmp_path / "broken.toml"
+    broken.touch(mode=0o600)
     broken.write_text("nonsense")
     settings = variables(authority.server(), TASKRAFT_ACCESS_FILE=str(broken))
     assert "broken.toml: " in refused(node, **settings)

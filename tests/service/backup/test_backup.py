@@ -249,12 +249,24 @@ async def test_a_restore_needs_an_empty_directory_and_another_cluster_id(source,
     assert "is not empty" in result.output
 
 
+async def test_an_identity_file_that_others_can_read_is_refused(tmp_path):
+    key = pyrage.x25519.Identity.generate()
+    identity, file = tmp_path / "key", tmp_path / "f.age"
+    identity.write_text(f"{key}\n")
+    identity.chmod(0o644)
+    file.write_bytes(pyrage.encrypt(b"x", [key.to_public()]))
+    result = await snapshot("verify", file, "--identity", identity)
+    assert result.exit_code != 0
+    assert f"run: chmod 600 {identity}" in result.output
+
+
 async def test_an_encrypted_file_needs_its_key(source, tmp_path):
     await create(source)
     await put(source, b"a secret payload")
     key, other = pyrage.x25519.Identity.generate(), pyrage.x25519.Identity.generate()
-    (tmp_path / "key").write_text(f"# made for a test\n{key}\n")
-    (tmp_path / "other").write_text(f"{other}\n")
+    for name, identity in (("key", f"# made for a test\n{key}\n"), ("other", f"{other}\n")):
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_text(identity)
     file = await saved(source, tmp_path / "f.age", "--recipient", str(key.to_public()))
     assert b"a secret payload" not in file.read_bytes()
     assert (await snapshot("verify", file)).exit_code == 1
