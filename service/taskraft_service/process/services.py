@@ -167,13 +167,15 @@ def servicers(
                 ),
                 AuditHandlers(reader).methods(),
                 executor.record_act,
-                _snapshots(components, reader).save,
+                _snapshots(components, executor, reader).save,
             ),
         ).methods(),
     )
 
 
-def _snapshots(components: NodeComponents, reader: QueueReader) -> SnapshotTransfers:
+def _snapshots(
+    components: NodeComponents, executor: CommandExecutor, reader: QueueReader
+) -> SnapshotTransfers:
     config = components.config
     return SnapshotTransfers(
         SnapshotOrigin(config.cluster_id, config.node_name, server_version()),
@@ -182,6 +184,7 @@ def _snapshots(components: NodeComponents, reader: QueueReader) -> SnapshotTrans
         components.apply_notifier,
         lambda: components.node.status().term,
         components.saved_snapshots.record,
+        executor.record_act,
     )
 
 

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import google_crc32c
+import structlog
 
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import error_pb2
 from taskraft_service.access.caller import Caller
-from taskraft_service.api.rpc.methods import MessageStream, parse_request
+from taskraft_service.access.permission_rules import managed_names
+from taskraft_service.api.rpc.methods import MessageStream, UnaryCall, parse_request
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.kept_snapshots import KeptSnapshot, KeptSnapshots
 from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.leader.command_submitter import NotProposed, OutcomeUnknown
 from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotUnsupported
+
+log: Final = structlog.get_logger(__name__)
 
 PIECE_BYTES: Final = 256 << 10
 RATE_BYTES_PER_SECOND: Final = 64 << 20
@@ -88,6 +93,7 @@ class SnapshotTransfers:
         apply_notifier: tells whether this node is stopping.
         term: returns the Raft term of this node.
         completed: called after the last byte of a snapshot was sent.
+        record_act: records a call in the replicated audit, on the leader.
     """
 
     def __init__(
@@ -98,6 +104,7 @@ class SnapshotTransfers:
         apply_notifier: ApplyNotifier,
         term: Callable[[], int],
         completed: Callable[[], None],
+        record_act: Callable[[UnaryCall[Any]], Awaitable[None]],
     ) -> None:
         self._origin = origin
         self._machine = machine
@@ -105,19 +112,34 @@ class SnapshotTransfers:
         self._apply_notifier = apply_notifier
         self._term = term
         self._completed = completed
+        self._record_act = record_act
         self._kept: KeptSnapshots[_SavedSnapshot] = KeptSnapshots(origin.node)
 
     async def save(self, raw: bytes, stream: MessageStream, caller: Caller) -> None:
         """Stream a new snapshot, or the rest of a kept one."""
         request = parse_request(pb.SaveSnapshotRequest, raw)
-        caller.authorize(request)
+        managed = caller.authorize(request) or managed_names(request)
         _check(request)
         kept = (
             self._find(request) if request.snapshot_id else await self._open(request, caller.name)
         )
         with self._kept.used(kept, KEEP_SECONDS) as saved:
+            # Before the first piece: a transfer that breaks has given away the content before.
+            caller.log_managed(request, managed, saved.header.index)
+            await self._record(UnaryCall(request, raw, stream.deadline, caller, 0.0, 0, managed))
             await stream.write(pb.SaveSnapshotResponse(header=saved.header).SerializeToString())
             await self._send(saved, request, stream)
+
+    async def _record(self, call: UnaryCall[pb.SaveSnapshotRequest]) -> None:
+        """Record a transfer in the replicated audit, if this node leads.
+
+        Only the leader proposes commands, so a transfer from another node is in its audit log only.
+        The same holds for a leader without a quorum, whose state must still be saved.
+        """
+        try:
+            await self._record_act(call)
+        except (NotProposed, OutcomeUnknown) as error:
+            log.info("a transfer may only be in the audit log of this node", reason=str(error))
 
     async def _send(
         self, saved: _SavedSnapshot, request: pb.SaveSnapshotRequest, stream: MessageStream

@@ -56,7 +56,8 @@ class UnaryCall(Generic[M]):
     index: int = 0
     """Log index at which the call has taken effect, if the answer does not contain it."""
     managed: Sequence[str] = ()
-    """Names for which the caller needs the permission to manage."""
+    """Names for which the caller needs the permission to manage. A handler sets the names if they
+    depend on the state."""
 
     def wait_seconds(self, wait_ms: int | None) -> float:
         """Return the seconds for which the call may still wait; 0 if the time is over.
@@ -101,12 +102,10 @@ class UnaryMethod(Generic[M]):
         """
         # Keep no reference to the request, so that the handler can release its memory.
         call = UnaryCall(parse_request(self.request, raw), raw, deadline, caller, arrived_at)
-        managed: Sequence[str] = ()
         if caller is not ANONYMOUS:
-            managed = caller.authorize(call.request)
+            call.managed = caller.authorize(call.request)
         elif self.request in MANAGING:
-            managed = managed_names(call.request)
-        call.managed = managed
+            call.managed = managed_names(call.request)
         try:
             answer = await self.handler(call)
         except CallRefused as refusal:
@@ -114,8 +113,9 @@ class UnaryMethod(Generic[M]):
                 name = refusal.metadata.get("name", ANY_TUBE)
                 log_denied(caller, call.request, Verb.MANAGE.value, name)
             raise
-        if managed:
-            caller.log_managed(call.request, managed, call.index or getattr(answer, "revision", 0))
+        if call.managed:
+            index = call.index or getattr(answer, "revision", 0)
+            caller.log_managed(call.request, call.managed, index)
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
     @property

@@ -76,8 +76,9 @@ async def test_a_transfer_continues_at_any_offset(node):
 async def test_the_header_describes_the_node_and_the_state(node):
     await create(node)
     await put(node, b"x")
+    applied = node.queue.applied_index
     header, _ = await read(node)
-    assert header.index == node.queue.applied_index
+    assert header.index == applied
     assert header.term == node.server.node.status().term
     assert (header.cluster_id, header.node) == (node.server.config.cluster_id, "n0")
     assert header.taken_at_ms > 1_700_000_000_000
