@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Final, Literal, TypeAlias, TypeVar, get_args
 
@@ -67,6 +67,7 @@ class ScheduleService:
         reader: reads the queue.
         disk: refuses new schedules while disk space is low.
         wall_now_ms: the cluster's wall time, in ms.
+        problems: errors of the schedules whose times this node, as the leader, cannot compute.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class ScheduleService:
         reader: QueueReader,
         disk: DiskSpaceGuard,
         wall_now_ms: Callable[[], int],
+        problems: Callable[[], Mapping[str, CronMalformed]],
     ) -> None:
+        self._problems = problems
         self._executor = executor
         self._reader = reader
         self._disk = disk
@@ -226,9 +229,13 @@ class ScheduleService:
             text = f'there is no schedule "{request.name}"'
             metadata = {"schedule": request.name}
             raise CallRefused(error_pb2.Error.SCHEDULE_NOT_FOUND, text, metadata)
-        schedule = _visible_schedule(view, call.caller)
+        schedule = self._shown(view, call.caller)
         after_ms = request.after_ms or self._wall_now_ms()
-        times = _times(schedule, after_ms, request.times_max)
+        try:
+            times = _times(schedule, after_ms, request.times_max)
+        except CronMalformed as error:
+            times = ()
+            schedule.last_error.CopyFrom(_problem_message(error))
         return pb.GetScheduleResponse(schedule=schedule, times_ms=times)
 
     async def list_schedules(
@@ -246,9 +253,17 @@ class ScheduleService:
             list_fingerprint("schedules"),
         )
         return pb.ListSchedulesResponse(
-            schedules=[_visible_schedule(view, call.caller) for view in page],
+            schedules=[self._shown(view, call.caller) for view in page],
             next_page_token=next_token,
         )
+
+    def _shown(self, view: ScheduleView, caller: Caller) -> pb.Schedule:
+        """Return a schedule with the reason why this leader cannot run the schedule, if any."""
+        message = _visible_schedule(view, caller)
+        problem = self._problems().get(view.name)
+        if problem is not None:
+            message.last_error.CopyFrom(_problem_message(problem))
+        return message
 
 
 def _times(schedule: pb.Schedule, after_ms: int, times_max: int) -> Sequence[int]:
@@ -258,6 +273,15 @@ def _times(schedule: pb.Schedule, after_ms: int, times_max: int) -> Sequence[int
     until_ms = after_ms + TIMES_WITHIN_MS
     times = islice(cron(schedule.cron, schedule.time_zone).times(after_ms), times_max)
     return tuple(takewhile(lambda at_ms: at_ms <= until_ms, times))
+
+
+def _problem_message(problem: CronMalformed) -> error_pb2.Error:
+    """Return the error of a schedule whose stored expression or time zone is unusable."""
+    return error_pb2.Error(
+        reason=error_pb2.Error.INVALID_FIELD,
+        message=f"this node cannot compute the times: {problem}",
+        metadata={"field": problem.field},
+    )
 
 
 def _visible_schedule(view: ScheduleView, caller: Caller) -> pb.Schedule:

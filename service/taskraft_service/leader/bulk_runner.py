@@ -2,7 +2,7 @@
 
 The queue keeps the progress of each sweep, and a new leader continues after the last applied step.
 A step is a command with a bounded number of tasks. A pause after each step keeps the rate of the
-sweep.
+sweep. A sweep whose stored filter this release cannot read ends with this problem.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import structlog
 from taskraft.v1 import task_pb2, task_service_pb2
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.bulk_sweeps import RUN_BULK_SWEEP
-from taskraft_service.entries.encoded_command import encode_leader_command
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
+from taskraft_service.languages.comparisons import FilterMalformed
 from taskraft_service.leader.command_submitter import (
     CommandSubmitter,
     CommandTooLarge,
@@ -95,18 +96,24 @@ class BulkRunner:
                 return
             began, before = clock(), sweep.changed + sweep.refused
             try:
-                await self._submitter.submit(
-                    encode_leader_command(RUN_BULK_SWEEP, self._step(sweep))
-                )
+                await self._submitter.submit(self._encoded_step(sweep))
             except (NotProposed, LeaderOverloaded, OutcomeUnknown, CommandTooLarge) as error:
                 log.info("step of a bulk sweep postponed", sweep=number, reason=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             after = self._queue().bulk_sweep(number)
             handled = 0 if after is None else after.changed + after.refused - before
-            await asyncio.sleep(
-                max(handled / sweep.request.rate_per_second - (clock() - began), 0.0)
-            )
+            rate_per_second = max(sweep.request.rate_per_second, 1)
+            await asyncio.sleep(max(handled / rate_per_second - (clock() - began), 0.0))
+
+    def _encoded_step(self, sweep: BulkSweep) -> EncodedCommand:
+        """Return the command of the next step, or one that ends a sweep with an invalid filter."""
+        try:
+            return encode_leader_command(RUN_BULK_SWEEP, self._step(sweep))
+        except FilterMalformed as error:
+            problem = f"the stored filter is invalid: {error}"
+            step = log_pb2.RunBulkSweep(number=sweep.number, step=sweep.steps, problem=problem)
+            return encode_leader_command(RUN_BULK_SWEEP, step)
 
     def _step(self, sweep: BulkSweep) -> log_pb2.RunBulkSweep:
         """Return the next step of a sweep."""

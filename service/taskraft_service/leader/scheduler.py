@@ -3,12 +3,16 @@
 A heap holds the next time of each schedule. The heap is not replicated: a new leader builds it from
 the applied state. For each time, the queue puts a task only once, even if several leaders propose
 it.
+
+A stored cron expression or time zone can be unusable on this node, for example after an update of
+the time-zone data. Such a schedule puts nothing and is planned again every
+``UNUSABLE_RETRY_MS``; ``problems`` holds the reason. The other schedules run on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
@@ -19,6 +23,7 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.clock.cluster_clock import TIMER_MS_MAX
 from taskraft_service.command_codecs.schedules import RUN_SCHEDULE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
+from taskraft_service.languages.cron import CronMalformed
 from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     LeaderOverloaded,
@@ -33,6 +38,11 @@ log: Final = structlog.get_logger(__name__)
 
 RETRY_MS: Final = 1_000
 """Delay before a schedule is retried after its command was not applied."""
+UNUSABLE_RETRY_MS: Final = 60_000
+"""Delay before a schedule whose times this node cannot compute is planned again."""
+UNUSABLE_PER_PASS_MAX: Final = 10
+"""Maximum number of unusable schedules that one pass plans; a failed search for a time zone reads
+several folders."""
 RUNS_IN_FLIGHT_MAX: Final = 100
 """Maximum number of schedules with a command in flight; the others wait."""
 
@@ -75,8 +85,17 @@ class Scheduler:
         self._due: dict[str, int] = {}
         """Time at which to plan each schedule; a heap entry with another time is outdated."""
         self._running: set[str] = set()
+        self._problems: dict[str, CronMalformed] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._open = False
+
+    @property
+    def problems(self) -> Mapping[str, CronMalformed]:
+        """Errors of the schedules whose times this leader cannot compute, by name.
+
+        Not replicated: another node can have other time-zone data.
+        """
+        return self._problems
 
     def phase_changed(self, phase: NodePhase) -> None:
         """Run schedules while this node serves."""
@@ -104,6 +123,7 @@ class Scheduler:
         self._open = False
         self._heap, self._due = [], {}
         self._running.clear()
+        self._problems = {}
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -139,8 +159,9 @@ class Scheduler:
     def _run_due(self) -> None:
         """Run the schedules that are due."""
         now_ms = self._now_ms()
+        unusable = 0
         while self._heap and self._heap[0][0] <= now_ms:
-            if len(self._running) >= RUNS_IN_FLIGHT_MAX:
+            if len(self._running) >= RUNS_IN_FLIGHT_MAX or unusable >= UNUSABLE_PER_PASS_MAX:
                 break
             due_ms, name = heappop(self._heap)
             if self._due.get(name) != due_ms:
@@ -148,14 +169,22 @@ class Scheduler:
             del self._due[name]
             if name not in self._running:
                 self._run(name, now_ms)
+                unusable += name in self._problems
         self._set_timer()
 
     def _run(self, name: str, now_ms: int) -> None:
         """Propose the due times of one schedule, or enlist it for its next time."""
         view = self._queue().schedule(name)
         if view is None:
+            self._problems.pop(name, None)
             return
-        plan = plan_schedule(view, now_ms)
+        try:
+            plan = plan_schedule(view, now_ms)
+        except CronMalformed as error:
+            self._note_problem(name, error)
+            self._enlist(name, now_ms + UNUSABLE_RETRY_MS)
+            return
+        self._problems.pop(name, None)
         if plan.until_ms <= view.done_ms:
             if plan.due_ms is not None:
                 self._enlist(name, plan.due_ms)
@@ -191,6 +220,19 @@ class Scheduler:
         elif name not in self._due:
             self._enlist(name, 0)
         self._set_timer()
+
+    def _note_problem(self, name: str, error: CronMalformed) -> None:
+        """Store why a schedule cannot run; log a new reason once."""
+        before = self._problems.get(name)
+        self._problems[name] = error
+        if before is None or str(before) != str(error):
+            log.error(
+                "cannot compute the times of a schedule; change or delete the schedule, or"
+                " update the time-zone data of this node",
+                schedule=name,
+                field=error.field,
+                reason=str(error),
+            )
 
     def _postpone(self, name: str, reason: str) -> None:
         log.info("schedule postponed", schedule=name, reason=reason)

@@ -180,6 +180,7 @@ def probe_pages(components: NodeComponents, readiness: Readiness) -> Mapping[str
             components.proposer,
             components.waiters,
             lambda: len(components.streams),
+            lambda: len(components.scheduler.problems),
             components.temporary,
             components.disk,
             components.machine,

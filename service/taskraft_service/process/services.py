@@ -149,7 +149,13 @@ def servicers(
         ).methods(),
         SessionService(executor, reader).methods(),
         GroupService(executor, reader, disk).methods(),
-        ScheduleService(executor, reader, disk, components.wall_now_ms).methods(),
+        ScheduleService(
+            executor,
+            reader,
+            disk,
+            components.wall_now_ms,
+            lambda: components.scheduler.problems,
+        ).methods(),
         _feed(components, executor, reader),
         ScalerService(reader, components.sampler, components.apply_notifier).methods(),
         ClusterService(

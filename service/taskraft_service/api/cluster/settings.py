@@ -10,6 +10,7 @@ from taskraft.v1 import tube_service_pb2
 from taskraft_service import limits
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.state.checks import AUTO_KINDS
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.tubes.checks import check_profile
 from taskraft_service.cluster.effective_settings import EffectiveSettings
@@ -19,8 +20,6 @@ from taskraft_service.queue.operations.settings import SettingsResult
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 
 _Kind = tube_service_pb2.Tube
-AUTO_KINDS: Final = (_Kind.FIFO, _Kind.FIFOTTL, _Kind.UTUBE, _Kind.UTUBETTL)
-"""Kinds of tubes that need no options, so that a put can create them."""
 FEED_RETENTION_MIN_MS: Final = 1_000
 FEED_BYTES_MIN: Final = 1024 * 1024
 _INT64_MAX: Final = (1 << 63) - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import tube_service_pb2 as pb
@@ -18,7 +18,11 @@ from taskraft_service.command_codecs.tubes import CREATE_TUBE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.languages.patterns import is_pattern
 from taskraft_service.machine.queue_locator import QueueLocator
+from taskraft_service.queue.entities.tube_profiles import PROFILES
 from taskraft_service.storage.disk_monitor import DiskMonitor
+
+AUTO_KINDS: Final = (pb.Tube.FIFO, pb.Tube.FIFOTTL, pb.Tube.UTUBE, pb.Tube.UTUBETTL)
+"""Kinds of tubes that need no options, so that a put can create them."""
 
 
 class ExistenceCheck:
@@ -117,6 +121,9 @@ class TubeAutoCreation:
         """Return one command per missing tube; none if automatic creation is off.
 
         A retry of an answered put creates no tubes.
+
+        Raises:
+            CallRefused: INVALID_FIELD, if this release does not know the stored kind or profile.
         """
         settings = self._in_force()
         if not settings.auto_create_tubes:
@@ -127,9 +134,22 @@ class TubeAutoCreation:
             return ()
         kind = pb.Tube.Kind.ValueType(settings.auto_create_kind or 0)
         profile = settings.auto_create_profile or ""
+        if profile not in PROFILES:
+            raise _unusable("auto_create_profile", profile)
+        if kind not in AUTO_KINDS:
+            raise _unusable("auto_create_kind", str(int(kind)))
         return [
             encode_leader_command(CREATE_TUBE, _creation(name, kind, profile)) for name in missing
         ]
+
+
+def _unusable(setting: str, stored: str) -> CallRefused:
+    """Return the refusal of a put that would create a tube with an unknown kind or profile."""
+    text = (
+        f"cannot create a tube: this release does not support the value {stored[:64]!r} of the"
+        f" cluster setting {setting}; change the setting, or create the tube"
+    )
+    return CallRefused(error_pb2.Error.INVALID_FIELD, text, {"field": setting})
 
 
 def _creation(name: str, kind: pb.Tube.Kind.ValueType, profile: str) -> pb.CreateTubeRequest:

@@ -50,6 +50,7 @@ class NodeCollector(Collector):
         proposer: commands that wait for an entry.
         waiters: waiting consumers.
         streams: returns the number of open subscriptions.
+        failing_schedules: returns the number of schedules that this leader cannot run.
         temporary: temporary tubes.
         disk: volume of the data directory.
         machine: state machine of the queue.
@@ -63,6 +64,7 @@ class NodeCollector(Collector):
         proposer: Proposer,
         waiters: Waiters,
         streams: Callable[[], int],
+        failing_schedules: Callable[[], int],
         temporary: TemporaryTubes,
         disk: DiskMonitor,
         machine: QueueMachine,
@@ -70,6 +72,7 @@ class NodeCollector(Collector):
     ) -> None:
         self._phases = phases
         self._calls = calls
+        self._failing_schedules = failing_schedules
         self._proposer = proposer
         self._waiters = waiters
         self._streams = streams
@@ -97,6 +100,11 @@ class NodeCollector(Collector):
             ),
             ("taskraft_waiting_consumers", "Waiting consumers.", len(self._waiters)),
             ("taskraft_streams", "Open subscriptions.", self._streams()),
+            (
+                "taskraft_schedules_failing",
+                "Schedules whose times this leader cannot compute.",
+                self._failing_schedules(),
+            ),
             ("taskraft_sessions", "Open sessions.", self._machine.queue.session_count),
             (
                 "taskraft_temporary_bytes",
