@@ -107,6 +107,10 @@ class SnapshotBroken(ReplicationError):
     """A received snapshot is incomplete or fails its checksum; it was deleted."""
 
 
+class SnapshotBusy(SnapshotBroken):
+    """This member receives or installs another snapshot; a later transfer can succeed."""
+
+
 class SnapshotUnusable(SnapshotBroken):
     """A complete snapshot cannot be used on this member; it was deleted.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 UNSENT_BYTES_MAX: Final = 256 << 10
 """Unsent bytes of one end above which the other end is not read."""
@@ -26,8 +26,8 @@ class ByteForwarder(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Limit the bytes that wait to be sent on the new connection."""
-        assert isinstance(transport, asyncio.Transport)
-        transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        # The transports of other event loops are no subclasses of asyncio.Transport.
+        cast("asyncio.Transport", transport).set_write_buffer_limits(high=UNSENT_BYTES_MAX)
 
     def data_received(self, data: bytes) -> None:
         """Forward received bytes to the other end."""

@@ -19,7 +19,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from taskraft_replication.core.types import Term
 from taskraft_replication.peers.connection_tickets import (
@@ -215,8 +215,8 @@ class FrameReceiver(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport, and process data that arrived during the TLS negotiation."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # The transports of other event loops are no subclasses of asyncio.Transport.
+        self._transport = cast("asyncio.Transport", transport)
         if self._unread:
             self.data_received(b"")
 

@@ -116,7 +116,7 @@ class GrpcPeers:
                 _log.info("sending the snapshot of entry %d to member %d", meta.index, message.to)
                 header = header_of(message, meta, self.membership)
                 await SnapshotTransfer(lambda: link.channel, header, content).run()
-                _log.info("member %d has received the snapshot of entry %d", meta.index, message.to)
+                _log.info("member %d has received the snapshot of entry %d", message.to, meta.index)
                 ok = True
         except (
             aio.AioRpcError,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import Final, cast
 from weakref import WeakSet
 
 from taskraft_replication.background import Background
@@ -255,9 +255,9 @@ class _NewConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Report the new connection to the port."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._port.arrived(transport)
+        # The transports of other event loops are no subclasses of asyncio.Transport.
+        self._transport = cast("asyncio.Transport", transport)
+        self._port.arrived(self._transport)
 
     def data_received(self, data: bytes) -> None:
         """Choose the protocol of the connection by its first bytes."""

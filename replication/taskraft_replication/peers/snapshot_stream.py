@@ -69,6 +69,13 @@ _PASSING: Final = frozenset(
 _log = logging.getLogger(__name__)
 
 
+def _reason(error: Exception) -> str:
+    """Return why an attempt failed, in one line."""
+    if isinstance(error, aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error) or type(error).__name__
+
+
 def header_of(message: Message, meta: SnapshotMeta, own: Membership) -> pb.SnapshotHeader:
     """Return the header of a transfer."""
     return pb.SnapshotHeader(
@@ -126,8 +133,10 @@ class SnapshotTransfer:
 
         Raises:
             grpc.aio.AioRpcError, SnapshotBroken, TimeoutError: the transfer failed.
+
+        A reason that repeats without progress is logged once.
         """
-        fruitless = 0
+        fruitless, told = 0, ""
         while True:
             before = self._reached
             try:
@@ -136,9 +145,14 @@ class SnapshotTransfer:
                 fruitless = 0 if self._reached > before else fruitless + 1
                 if fruitless >= ATTEMPTS_MAX or not _may_pass(error):
                     raise
-                _log.info(
-                    "snapshot transfer broke at byte %d and is continued: %s", self._reached, error
-                )
+                reason = _reason(error)
+                if reason != told or not fruitless:
+                    told = reason
+                    _log.info(
+                        "snapshot transfer broke at byte %d and is continued: %s",
+                        self._reached,
+                        reason,
+                    )
                 await asyncio.sleep(PAUSE_SECONDS * fruitless)
             else:
                 return

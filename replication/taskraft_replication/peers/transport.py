@@ -22,6 +22,7 @@ from taskraft_replication.errors import (
     MessageMalformed,
     PeerRefused,
     SnapshotBroken,
+    SnapshotBusy,
     SnapshotUnusable,
 )
 from taskraft_replication.membership.codec import encode_member
@@ -227,6 +228,8 @@ class GrpcTransport(PeerServiceServicer):
         except SnapshotUnusable as error:
             _log.error("cannot use a received snapshot: %s", error)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except SnapshotBusy as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"busy: {error}")
         except SnapshotBroken as error:
             await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
         except OSError as error:

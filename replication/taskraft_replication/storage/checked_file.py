@@ -77,9 +77,11 @@ def parse_checked(name: str, raw: bytes) -> dict[str, JsonValue]:
             f"{name} has format {words[2]}; this release reads {_formats()}; "
             f"run the release that wrote it, see docs/upgrading.md"
         )
-    content = json.loads(body)
-    assert isinstance(content, dict)
-    return content
+    try:
+        content = json.loads(body)
+    except ValueError as error:
+        raise LogDamaged(f"{name} is not JSON: {error}") from error
+    return object_of(content)
 
 
 def _formats() -> str:
@@ -102,6 +104,29 @@ def text_of(content: dict[str, JsonValue], field: str) -> str:
         LogDamaged: the field is missing or has another type.
     """
     return _value_of(content, field, str, "text")
+
+
+def list_of(content: dict[str, JsonValue], field: str) -> list[JsonValue]:
+    """Return the list in ``field``.
+
+    Raises:
+        LogDamaged: the field is missing or has another type.
+    """
+    found = content.get(field)
+    if not isinstance(found, list):
+        raise LogDamaged(f"field {field} is missing or is not a list")
+    return found
+
+
+def object_of(content: JsonValue) -> dict[str, JsonValue]:
+    """Return a JSON value as an object.
+
+    Raises:
+        LogDamaged: the value has another type.
+    """
+    if not isinstance(content, dict):
+        raise LogDamaged(f"a {type(content).__name__} is stored in place of an object")
+    return content
 
 
 def _value_of(

@@ -10,13 +10,17 @@ from taskraft_replication.core.types import (
     MemberInfo,
     Roster,
 )
-from taskraft_replication.storage.checked_file import JsonValue, number_of, text_of
+from taskraft_replication.storage.checked_file import (
+    JsonValue,
+    list_of,
+    number_of,
+    object_of,
+    text_of,
+)
 
 
 def _members(content: dict[str, JsonValue], field: str) -> tuple[MemberId, ...]:
-    found = content[field]
-    assert isinstance(found, list)
-    return tuple(MemberId(each) for each in found if isinstance(each, int))
+    return tuple(MemberId(each) for each in list_of(content, field) if isinstance(each, int))
 
 
 def encode_membership(index: LogIndex, conf_state: ConfState) -> JsonValue:
@@ -49,23 +53,18 @@ def _encode_info(info: MemberInfo) -> JsonValue:
 
 
 def _decode_roster(content: dict[str, JsonValue]) -> Roster:
-    infos, made = content["roster"], content["changes_made"]
-    assert isinstance(infos, list)
-    assert isinstance(made, list)
     return Roster(
-        tuple(_decode_info(info) for info in infos),
+        tuple(_decode_info(object_of(info)) for info in list_of(content, "roster")),
         MemberId(number_of(content, "last_member")),
-        tuple(_decode_change_made(each) for each in made),
+        tuple(_decode_change_made(object_of(each)) for each in list_of(content, "changes_made")),
     )
 
 
-def _decode_change_made(content: JsonValue) -> ChangeMade:
-    assert isinstance(content, dict)
+def _decode_change_made(content: dict[str, JsonValue]) -> ChangeMade:
     return ChangeMade(text_of(content, "request"), MemberId(number_of(content, "member")))
 
 
-def _decode_info(content: JsonValue) -> MemberInfo:
-    assert isinstance(content, dict)
+def _decode_info(content: dict[str, JsonValue]) -> MemberInfo:
     return MemberInfo(
         member=MemberId(number_of(content, "member")),
         name=text_of(content, "name"),
@@ -78,8 +77,12 @@ def _decode_info(content: JsonValue) -> MemberInfo:
 
 
 def decode_membership(content: JsonValue) -> tuple[LogIndex, ConfState]:
-    """Return the first index and the membership of a JSON value."""
-    assert isinstance(content, dict)
+    """Return the first index and the membership of a JSON value.
+
+    Raises:
+        LogDamaged: a field is missing or has another type.
+    """
+    content = object_of(content)
     conf_state = ConfState(
         voters=_members(content, "voters"),
         learners=_members(content, "learners"),

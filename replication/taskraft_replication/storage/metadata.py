@@ -18,7 +18,9 @@ from taskraft_replication.core.types import (
 from taskraft_replication.errors import DirectoryForeign
 from taskraft_replication.storage.checked_file import (
     JsonValue,
+    list_of,
     number_of,
+    object_of,
     read_checked,
     text_of,
     write_checked,
@@ -194,14 +196,12 @@ class Metadata:
 
     def memberships(self) -> list[tuple[LogIndex, ConfState]]:
         """Return the stored memberships, each with its first index, in ascending order."""
-        found = self._read("membership")["history"]
-        assert isinstance(found, list)
+        found = list_of(self._read("membership"), "history")
         return [decode_membership(each) for each in found]
 
     def founder_directories(self) -> dict[MemberId, str]:
         """Return the directory ids that a founder has collected during the bootstrap."""
-        found = self._read("membership").get("met", {})
-        assert isinstance(found, dict)
+        found = object_of(self._read("membership").get("met", {}))
         return {MemberId(int(member)): str(directory) for member, directory in found.items()}
 
     @staticmethod

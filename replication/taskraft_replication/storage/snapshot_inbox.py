@@ -12,7 +12,7 @@ from typing import Final
 
 import google_crc32c
 
-from taskraft_replication.errors import SnapshotBroken
+from taskraft_replication.errors import SnapshotBroken, SnapshotBusy
 from taskraft_replication.storage.filesystem import File, FileSystem
 
 SNAPSHOT_DIRECTORY: Final = "incoming"
@@ -42,10 +42,10 @@ class IncomingSnapshot:
         """Start the turn of a stream; return its number.
 
         Raises:
-            SnapshotBroken: the content is already complete.
+            SnapshotBusy: the content is already complete.
         """
         if self._is_sealed:
-            raise SnapshotBroken("the snapshot is being installed")
+            raise SnapshotBusy("the snapshot is being installed")
         self._turn += 1
         self.is_receiving = True
         return self._turn
@@ -59,12 +59,12 @@ class IncomingSnapshot:
         """Write the next piece; on any thread.
 
         Raises:
-            SnapshotBroken: the piece does not follow the previous one, is damaged, or belongs to a
-                stream that was replaced.
+            SnapshotBroken: the piece does not follow the previous one, or is damaged.
+            SnapshotBusy: another stream has replaced the stream of the piece.
         """
         with self._writing:
             if turn != self._turn:
-                raise SnapshotBroken("another stream continues this snapshot")
+                raise SnapshotBusy("another stream continues this snapshot")
             if offset != self.size:
                 raise SnapshotBroken(f"piece at byte {offset} does not follow byte {self.size}")
             crc = google_crc32c.extend(self._crc, data)
@@ -114,7 +114,8 @@ class SnapshotInbox:
         """Return the file of a content, empty or with the bytes that were received before.
 
         Raises:
-            SnapshotBroken: another snapshot is being received or installed.
+            SnapshotBroken: the transfer id is invalid.
+            SnapshotBusy: another snapshot is being received or installed.
         """
         if not transfer_id.isalnum():
             raise SnapshotBroken(
@@ -125,7 +126,7 @@ class SnapshotInbox:
             if current.name == transfer_id:
                 return current
             if current.is_receiving:
-                raise SnapshotBroken("another snapshot is being received")
+                raise SnapshotBusy("another snapshot is being received")
             # The previous sender has stopped, or now sends a newer snapshot.
             current.close()
             self.discard(current.name)

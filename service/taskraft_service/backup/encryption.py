@@ -66,14 +66,19 @@ def decrypt(source: BinaryIO, target: BinaryIO, identity: Path) -> None:
     """Decrypt a stream with the private keys in a file, one in each line (``AGE-SECRET-KEY-…``).
 
     Raises:
-        KeyUnusable: the file has no private key, a line is invalid, or other users can read the
-            file.
+        KeyUnusable: the file cannot be read, has no private key, a line is invalid, or other users
+            can read the file.
         SnapshotFileInvalid: the stream cannot be decrypted with these keys.
     """
     library = _library()
-    if exposure := exposure_of(identity):
-        raise KeyUnusable(exposure)
-    lines = [line.strip() for line in identity.read_text().splitlines()]
+    try:
+        if exposure := exposure_of(identity):
+            raise KeyUnusable(exposure)
+        lines = [line.strip() for line in identity.read_text("utf-8").splitlines()]
+    except UnicodeDecodeError:
+        raise KeyUnusable(f"{identity}: not a file of age private keys: not text") from None
+    except OSError as error:
+        raise KeyUnusable(f"{identity}: cannot be read: {error.strerror}") from error
     try:
         keys = [
             library.x25519.Identity.from_str(line)

@@ -53,3 +53,9 @@ async def test_a_broken_snapshot_is_not_retried(pauses):
     with pytest.raises(SnapshotBroken):
         await Attempts(5, error=SnapshotBroken("no")).run()
     assert pauses == []
+
+
+async def test_a_repeated_reason_is_logged_once(pauses, caplog):
+    caplog.set_level("INFO")
+    await Attempts(5, 5, 5, 5, 9).run()
+    assert caplog.messages == ["snapshot transfer broke at byte 5 and is continued: TimeoutError"]

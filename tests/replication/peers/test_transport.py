@@ -374,6 +374,25 @@ async def test_a_damaged_snapshot_is_dropped(pair, offset, crc, reason):
     assert two.inbox.begin("next").name == "next"
 
 
+async def test_a_busy_receiver_is_no_loss_of_data(pair):
+    _, two = pair
+    header = pb.SnapshotHeader(
+        hello=hello(),
+        term=3,
+        index=9,
+        index_term=2,
+        conf_state=pb.ConfState(voters=[1, 2]),
+        transfer_id="abc",
+    )
+    two.inbox.begin("other").attach()
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        call = PeerServiceStub(channel).SendSnapshot(timeout=20)
+        await call.write(pb.SendSnapshotRequest(header=header))
+        with pytest.raises(aio.AioRpcError, match="busy: another snapshot is being") as refusal:
+            await call.read()
+    assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
 async def test_a_snapshot_that_cannot_be_read_is_reported(pair):
     one, two = pair
 

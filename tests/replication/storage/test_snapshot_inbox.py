@@ -7,7 +7,7 @@ from random import Random
 import google_crc32c
 import pytest
 
-from taskraft_replication.errors import SnapshotBroken
+from taskraft_replication.errors import SnapshotBroken, SnapshotBusy
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
 from tests.sim.disk import SimDisk
@@ -88,9 +88,9 @@ def test_a_complete_content_accepts_no_further_stream(inbox):
     incoming.complete(turn)
     incoming.detach(turn)
     assert incoming.is_receiving, "it is being installed"
-    with pytest.raises(SnapshotBroken, match="is being installed"):
+    with pytest.raises(SnapshotBusy, match="is being installed"):
         incoming.attach()
-    with pytest.raises(SnapshotBroken, match="another snapshot is being received"):
+    with pytest.raises(SnapshotBusy, match="another snapshot is being received"):
         inbox.begin("two")
     inbox.discard("one")
     assert inbox.begin("two").name == "two"
@@ -111,7 +111,7 @@ def test_a_sealed_content_survives_a_power_loss(disk, inbox):
 def test_another_snapshot_replaces_one_whose_stream_has_ended(disk, inbox):
     incoming = inbox.begin("one")
     turn = incoming.attach()
-    with pytest.raises(SnapshotBroken, match="another snapshot is being received"):
+    with pytest.raises(SnapshotBusy, match="another snapshot is being received"):
         inbox.begin("two")
     incoming.detach(turn)
     inbox.begin("two")
