@@ -78,7 +78,7 @@ def tail(  # noqa: PLR0913 - one argument for each option
 
     With TUBE, only transitions in these tubes. Each must exist; the feed knows no patterns.
     """
-    from taskraft.cli.output import show_instant, write
+    from taskraft.cli.output import show_instant, terminal_text, write
     from taskraft.v1 import feed_service_pb2, task_pb2
 
     with connect(target, timeout) as client:
@@ -94,7 +94,8 @@ def tail(  # noqa: PLR0913 - one argument for each option
                 continue
             kind = feed_service_pb2.ChangeEvent.Kind.Name(event.kind)
             state = task_pb2.Task.State.Name(event.to_state) if event.to_state else "-"
-            click.echo(
+            line = (
                 f"{show_instant(event.at_ms):<20}  {event.tube}/{event.task_id}  "
                 f"{kind:<16} {state:<8} attempt {event.attempt}  {cause_of(event)}".rstrip()
             )
+            click.echo(terminal_text(line))

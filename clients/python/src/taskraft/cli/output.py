@@ -84,6 +84,31 @@ def _field_value(content: Any, field: FieldDescriptor) -> Any:  # noqa: ANN401 -
     return int(content) if field.cpp_type in _BITS_64 else content
 
 
+_CONTROLS: Final = re.compile(
+    r"[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+"""Characters that JSON and YAML leave unescaped, and that move the cursor, hide or reorder text on a
+terminal: DEL, C1 controls, separators of lines, and formatting characters of Unicode."""
+_TEXT_CONTROLS: Final = re.compile(rf"[\x00-\x1f]|{_CONTROLS.pattern}")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401 - any JSON value
+    """Return a value as JSON in which no character controls a terminal.
+
+    JSON reads the escaped characters back unchanged.
+    """
+    return _CONTROLS.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=indent))
+
+
+def terminal_text(text: str) -> str:
+    """Return one line for people in which control characters are escaped as in JSON."""
+    return _TEXT_CONTROLS.sub(_escaped, text)
+
+
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 
 
@@ -96,11 +121,12 @@ def write_values(values: Sequence[Mapping[str, Any]], output: str) -> bool:
     if output in TABLES:
         return False
     if output == "json":
-        click.echo(json.dumps(values, ensure_ascii=False, indent=2))
+        click.echo(json_text(values, indent=2))
     elif output == "yaml":
         import yaml
 
-        click.echo(yaml.safe_dump([*values], sort_keys=False, allow_unicode=True), nl=False)
+        text = yaml.dump([*values], Dumper=_yaml_dumper(), sort_keys=False, allow_unicode=True)
+        click.echo(text, nl=False)
     else:
         for line in [_line_of(value, output) for value in values]:
             if line is not None:
@@ -108,10 +134,34 @@ def write_values(values: Sequence[Mapping[str, Any]], output: str) -> bool:
     return True
 
 
+def _yaml_dumper() -> type:
+    """Return a YAML dumper that quotes texts with control characters, in which they are escaped."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Escapes the characters of ``_CONTROLS``."""
+
+        def analyze_scalar(self, scalar: str) -> Any:  # noqa: ANN401 - PyYAML has no types
+            analysis = super().analyze_scalar(scalar)
+            if _CONTROLS.search(scalar):
+                analysis.special_characters = True
+                analysis.allow_block_plain = analysis.allow_flow_plain = False
+                analysis.allow_single_quoted = analysis.allow_block = False
+            return analysis
+
+        def write_double_quoted(self, text: str, split: bool = True) -> None:  # noqa: FBT001, FBT002
+            """Write a quoted text; without ``allow_unicode`` PyYAML escapes all of the text."""
+            before, self.allow_unicode = self.allow_unicode, not _CONTROLS.search(text)
+            super().write_double_quoted(text, split)
+            self.allow_unicode = before
+
+    return Dumper
+
+
 def _line_of(value: Mapping[str, Any], output: str) -> str | None:
     """Return the line of one value; None for a value without a name."""
     if output == "jsonl":
-        return json.dumps(value, ensure_ascii=False)
+        return json_text(value)
     if output == "name":
         return _name_of(value)
     template = output.removeprefix("template=").replace("\\t", "\t").replace("\\n", "\n")

@@ -38,7 +38,7 @@ def export(*, tube: str, where: str, file: IO[str], target: str | None, timeout:
 
     The tasks stay in the tube. Leases, attempts and results are not part of the export.
     """
-    from taskraft.cli.output import to_value
+    from taskraft.cli.output import json_text, to_value
 
     with connect(target, timeout) as client:
         for task in listed(client.tube(tube), where, "exporting"):
@@ -49,7 +49,7 @@ def export(*, tube: str, where: str, file: IO[str], target: str | None, timeout:
                 "state": task.state,
                 "spec": to_value(task.message.spec),
             }
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.write(json_text(line) + "\n")
 
 
 @click.command(
