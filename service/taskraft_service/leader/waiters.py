@@ -181,9 +181,8 @@ class Waiters:
         self.requeue(consumer)
 
     def tube_dropped(self, tube: str) -> None:
-        """Notify the consumers that wait on a tube that the tube was dropped."""
-        known = self._tubes.get(tube)
-        for consumer in list(known.line) if known is not None else ():
+        """Notify the consumers of a tube, also those without credit, that the tube was dropped."""
+        for consumer in [each for each, names in self._consumers.items() if tube in names]:
             consumer.tube_dropped(tube)
 
     # --------------------------------------------------------------------------- tasks come

@@ -9,6 +9,7 @@ import pytest
 from taskraft.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,
+    error_pb2,
     task_pb2,
     task_service_pb2_grpc,
     tube_service_pb2,
@@ -144,3 +145,41 @@ def test_the_environment_does_not_change_the_settings(monkeypatch):
         return MemoryNode(NodeClocks()).components.config.payload_bytes_max
 
     assert asyncio.run(payload_bytes_max()) > 7
+
+
+@pytest.mark.parametrize("tubes", [["emails"], ["emails", "news"]])
+async def test_a_stream_ends_with_not_found_when_its_last_tube_is_dropped(node, tubes):
+    for tube in tubes:
+        await node.create(tube)
+    stream = node.tasks.Subscribe()
+    opening = pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube=tube) for tube in tubes])
+    await stream.write(pb.SubscribeRequest(open=opening))
+    assert (await stream.read()).HasField("opened")
+    for tube in tubes[1:]:
+        await node.tubes.DropTube(tube_service_pb2.DropTubeRequest(name=tube, force=True))
+    await node.put()
+    await stream.write(pb.SubscribeRequest(credit=pb.SubscribeRequest.Credit(tasks=1)))
+    assert (await stream.read()).tasks, "the stream serves the tubes that are left"
+    await node.tubes.DropTube(tube_service_pb2.DropTubeRequest(name="emails", force=True))
+    answer = await stream.read()
+    while not answer.HasField("go_away"):
+        answer = await stream.read()
+    assert answer.go_away.error.reason == error_pb2.Error.TUBE_NOT_FOUND
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await stream.read()
+    assert ended.value.code() is grpc.StatusCode.NOT_FOUND
+    assert reason_in(ended.value.trailing_metadata()) == "TUBE_NOT_FOUND"
+
+
+async def test_a_stream_with_a_pattern_outlives_its_tubes(node):
+    await node.create()
+    stream = node.tasks.Subscribe()
+    opening = pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="em*")])
+    credit = pb.SubscribeRequest.Credit(tasks=1)
+    await stream.write(pb.SubscribeRequest(open=opening, credit=credit))
+    assert (await stream.read()).HasField("opened")
+    await node.tubes.DropTube(tube_service_pb2.DropTubeRequest(name="emails", force=True))
+    await node.create()
+    await node.put()
+    assert (await stream.read()).tasks
+    stream.cancel()

@@ -16,7 +16,12 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.api.rpc.call_load import CallLoad
-from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused, error_message
+from taskraft_service.api.rpc.status import (
+    RETRY_DELAY_MS,
+    CallRefused,
+    error_message,
+    tube_not_found,
+)
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.streams.responses import ResponseBuffer
 from taskraft_service.api.tasks.answers import encode_tasks
@@ -67,6 +72,8 @@ class SubscriptionState:
         """Part of the scope of the idempotency keys of the stream."""
         self._sources = ConsumerSources(opened.sources, caller)
         self.sources = self._sources.names
+        self._remaining = set(self.sources)
+        """Named tubes that were not dropped since the stream was opened."""
         self.is_new = not opened.session_id
         self.silence_ms_max = opened.silence_ms_max
         """Maximum time without a message of the client, in ms; 0: no maximum."""
@@ -198,7 +205,17 @@ class SubscriptionState:
             self._send(outcome.result.tasks, outcome.wall_offset_ms)
 
     def tube_dropped(self, tube: str) -> None:
-        """Keep waiting after a tube was dropped, because the tube may be created again."""
+        """End the stream with TUBE_NOT_FOUND if none of its sources is left."""
+        self._remaining.discard(tube)
+        if not self._remaining and not self._sources.has_patterns:
+            missing = tube_not_found(tube)
+            self.send_go_away(
+                error_pb2.Error(
+                    reason=error_pb2.Error.TUBE_NOT_FOUND,
+                    message=missing.message,
+                    metadata=missing.metadata,
+                )
+            )
 
     def _send(self, tasks: Sequence[TaskView], wall_offset_ms: int) -> None:
         if self.responses.ended:
