@@ -14,7 +14,12 @@ from typing import Final
 
 from bench.codec import BATCH, measure, put_request
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.access.caller import ANONYMOUS, AuthenticatedCaller, Caller
+from taskraft_service.access.caller import (
+    ANONYMOUS,
+    WORD_OF_A_NODE,
+    AuthenticatedCaller,
+    Caller,
+)
 from taskraft_service.access.leases import own_settlements
 from taskraft_service.access.principals import digest_of
 from taskraft_service.access.reloaded_principals import ReloadedPrincipals
@@ -81,7 +86,7 @@ def taken() -> tuple[QueueLocator, pb.SettleTasksRequest]:
 def main() -> None:
     """Measure each kind of call, and print the table of results."""
     current = principals()
-    known = AuthenticatedCaller(f"p{PRINCIPALS - 1}", "", current)
+    known = AuthenticatedCaller(f"p{PRINCIPALS - 1}", WORD_OF_A_NODE, current)
     put = pb.PutTasksRequest.FromString(put_request(with_headers=False))
     queues, settle = taken()
     take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="emails")], tasks_max=BATCH)

@@ -12,8 +12,10 @@ from urllib.parse import unquote
 
 from taskraft_service.access.caller import (
     ANONYMOUS,
+    WORD_OF_A_NODE,
     AuthenticatedCaller,
     Caller,
+    Credential,
     NodeCaller,
     Unauthenticated,
 )
@@ -116,16 +118,8 @@ class ClientAuthenticator:
             raise Unauthenticated(CERTIFICATE_EXPIRED)
         principal, credential = found
         person = person_of(context) if principal.speaks_for else ""
-        token = _token_in(text)
-        return AuthenticatedCaller(
-            principal.name,
-            credential,
-            self._current,
-            context.peer(),
-            person,
-            expires_at,
-            token=token,
-        )
+        proof = Credential(credential, _token_in(text), expires_at)
+        return AuthenticatedCaller(principal.name, proof, self._current, context.peer(), person)
 
     def has_valid_token(self, metadata: Metadata) -> bool:
         """Return whether the token is valid; False if the caller has only a certificate."""
@@ -192,12 +186,11 @@ class PeerAuthenticator:
         principal, credential = found
         return AuthenticatedCaller(
             principal.name,
-            credential,
+            Credential(credential, token),
             self._current,
             metadata_of(context, PEER_KEY),
             person_of(context) if principal.speaks_for else "",
-            token=token,
-            via=node,
+            node,
         )
 
     def _of_name(self, name: str, node: str, trust: Trust, context: CallContext) -> Caller:
@@ -212,7 +205,7 @@ class PeerAuthenticator:
             raise Unauthenticated(f'the leader has no principal "{name}" in its access file')
         person = person_of(context) if principal.speaks_for else ""
         peer = metadata_of(context, PEER_KEY)
-        return AuthenticatedCaller(name, "", self._current, peer, person, via=node)
+        return AuthenticatedCaller(name, WORD_OF_A_NODE, self._current, peer, person, node)
 
     def has_valid_token(self, metadata: Metadata) -> bool:
         """Return True: only nodes can connect to this port, and nodes need no token."""

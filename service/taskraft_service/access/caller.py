@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from google.protobuf.message import Message
@@ -150,17 +151,35 @@ class AnonymousCaller:
 ANONYMOUS: Final = AnonymousCaller()
 
 
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """The credential with which a call has proven its principal to this node.
+
+    Attributes:
+        name: digest of the token, or name in the certificate; empty: another node names the
+            principal, and nothing proves the principal to this node.
+        token: the bearer token; empty: the call has none.
+        expires_at: when the credential expires; see ``Caller``.
+    """
+
+    name: str = ""
+    token: str = field(default="", repr=False)
+    expires_at: float = math.inf
+
+
+WORD_OF_A_NODE: Final = Credential()
+"""No credential: another node has authenticated the caller."""
+
+
 class AuthenticatedCaller:
     """A caller that authenticated as a principal.
 
     Args:
         name: the name of the principal.
-        credential: the credential that was used; empty if another node authenticated the caller.
+        credential: the credential that was used.
         current: the current principals.
         peer: the address of the client.
         person: the person for whom the principal speaks; empty: not known.
-        expires_at: when the credential expires; see ``Caller``.
-        token: the bearer token of the call; empty: the call has none.
         via: the node that has forwarded the call; empty: the client has called this node.
     """
 
@@ -170,20 +189,17 @@ class AuthenticatedCaller:
     def __init__(
         self,
         name: str,
-        credential: str,
+        credential: Credential,
         current: ReloadedPrincipals,
         peer: str = "",
         person: str = "",
-        expires_at: float = math.inf,
-        *,
-        token: str = "",
         via: str = "",
     ) -> None:
         self.name = name
-        self.expires_at = expires_at
+        self.expires_at = credential.expires_at
         self.person = person
         self.peer = peer
-        self.token = token
+        self.token = credential.token
         self.via = via
         self._credential = credential
         self._current = current
@@ -197,7 +213,7 @@ class AuthenticatedCaller:
         """Check during a call that the credentials are still valid."""
         principal = self._current.principals.principal(self.name)
         if principal is None or (
-            self._credential and self._credential not in principal.credentials
+            self._credential.name and self._credential.name not in principal.credentials
         ):
             raise Unauthenticated("the credentials of this call were withdrawn")
 
@@ -218,7 +234,7 @@ class AuthenticatedCaller:
     def authorize(self, request: Message) -> Sequence[str]:
         """Check all permissions of a request; return the names for which it needs MANAGE."""
         names: list[str] = []
-        if not self._credential and type(request) in OF_OPERATORS:
+        if not self._credential.name and type(request) in OF_OPERATORS:
             # Only another node says who the caller is.
             log_denied(self, request, Verb.MANAGE.value, ALL_TUBES)
             raise PermissionDenied(self.name, Verb.MANAGE.value, ALL_TUBES)
