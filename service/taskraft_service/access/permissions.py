@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from taskraft_service.languages.patterns import TubePattern
+from taskraft_service.languages.patterns import PatternSet
 
 ALL_TUBES: Final = "*"
 """Scope of a permission: all existing and future tubes."""
 ANY_TUBE: Final = ""
 """Scope of a permission: at least one tube."""
-CACHED_DECISIONS_MAX: Final = 10_000
-"""Maximum number of cached decisions of one principal. Requests choose the names, so the cache must
-be bounded."""
 
 
 class Verb(Enum):
@@ -54,24 +51,18 @@ class Grant:
 class Permissions:
     """The union of the grants of one principal.
 
-    Immutable, with a cache of decisions.
+    Immutable.
     """
 
     def __init__(self, grants: Sequence[Grant]) -> None:
         self.grants: Final = tuple(grants)
-        self._patterns: dict[Verb, list[TubePattern]] = {}
+        patterns: dict[Verb, list[str]] = {}
         for grant in grants:
             for verb in ROLES[grant.role]:
-                self._patterns.setdefault(verb, []).extend(map(TubePattern, grant.tubes))
-        self._decisions: dict[tuple[Verb, str], bool] = {}
+                patterns.setdefault(verb, []).extend(grant.tubes)
+        self._patterns: Final = {verb: PatternSet(tubes) for verb, tubes in patterns.items()}
 
     def allow(self, verb: Verb, name: str) -> bool:
         """Return whether the grants cover a permission on a tube, ``ALL_TUBES`` or ``ANY_TUBE``."""
-        allowed = self._decisions.get((verb, name))
-        if allowed is None:
-            patterns = self._patterns.get(verb, ())
-            allowed = any(name == ANY_TUBE or pattern.matches(name) for pattern in patterns)
-            if len(self._decisions) >= CACHED_DECISIONS_MAX:
-                self._decisions.clear()
-            self._decisions[verb, name] = allowed
-        return allowed
+        patterns = self._patterns.get(verb)
+        return patterns is not None and (name == ANY_TUBE or patterns.matches(name))

@@ -8,7 +8,7 @@ from taskraft.v1 import error_pb2
 from taskraft.v1 import group_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.access.caller import Caller
-from taskraft_service.access.permissions import Verb
+from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import CallRefused, error_message
@@ -23,7 +23,7 @@ from taskraft_service.command_codecs.groups import (
     SET_END_TASK,
     START_GROUP,
 )
-from taskraft_service.languages.patterns import TubePattern
+from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.queue.entities.group import GroupTask, GroupView
 from taskraft_service.queue.entities.instants import in_wall_time
@@ -119,13 +119,14 @@ class GroupService:
         request = call.request
         _check_list(request)
         queue = await self._reader.queue(request.consistency)
-        patterns = [TubePattern(name) for name in request.names]
+        patterns = PatternSet(request.names or (ALL_TUBES,))
+        names = queue.group_names(request.states or _STATES)
         page, next_token = page_of(
             [
                 name
-                for name in queue.group_names(request.states or _STATES)
-                if call.caller.may(Verb.READ, name)
-                and (not patterns or any(pattern.matches(name) for pattern in patterns))
+                for span in patterns.candidates(names)
+                for name in names[span.start : span.stop]
+                if call.caller.may(Verb.READ, name) and patterns.matches(name)
             ],
             lambda name: name,
             request.page_size or PAGE_SIZE_MAX,

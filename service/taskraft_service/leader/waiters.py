@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from taskraft_service.languages.patterns import TubePattern, is_pattern
+from taskraft_service.languages.patterns import PatternSet, compiled, is_pattern
 from taskraft_service.leader.waiting_consumer import Claim, EntryClaims, WaitingConsumer
 from taskraft_service.limits import TAKE_TASKS_MAX
 
@@ -27,7 +27,7 @@ class ReadyCounts(Protocol):
         """Return whether takes from a tube go through the log."""
 
     def tube_names(self) -> Sequence[str]:
-        """Return the names of all tubes."""
+        """Return the names of all tubes in order."""
 
 
 @dataclass(slots=True)
@@ -56,19 +56,21 @@ class _Tube:
         return sorted(self.line, key=self.yielding.__contains__)
 
 
-def _suits(consumer: WaitingConsumer, patterns: Sequence[TubePattern], name: str) -> bool:
-    """Return whether a consumer may take from a tube that one of its patterns matches."""
-    return consumer.allows(name) and any(pattern.matches(name) for pattern in patterns)
-
-
 class Waiters:
     """The waiting consumers, in FIFO order per tube."""
 
     def __init__(self, ready_counts: ReadyCounts) -> None:
         self._ready_counts = ready_counts
         self._tubes: dict[str, _Tube] = {}
-        self._consumers: dict[WaitingConsumer, list[str]] = {}
-        self._patterns: dict[WaitingConsumer, list[TubePattern]] = {}
+        self._consumers: dict[WaitingConsumer, dict[str, None]] = {}
+        """The tubes of each consumer, in order."""
+        self._patterns: dict[WaitingConsumer, PatternSet] = {}
+        self._names: Sequence[str] = ()
+        """The names of all tubes, when the last consumer with patterns was added."""
+        self._matched: frozenset[str] = frozenset()
+        """The names in ``_names``: their tubes have all consumers whose patterns match."""
+        self._created: set[str] = set()
+        """Further names whose tubes have all consumers whose patterns match."""
         self._found_empty: dict[tuple[WaitingConsumer, str], int] = {}
         """For each consumer and tube, the serial of the tube when a claim found no task."""
         self._to_check: dict[str, None] = {}
@@ -115,15 +117,47 @@ class Waiters:
         """Add a consumer at the end of the wait queues of its tubes."""
         assert consumer not in self._consumers
         exact = [source for source in consumer.sources if not is_pattern(source)]
-        patterns = [TubePattern(source) for source in consumer.sources if is_pattern(source)]
-        self._consumers[consumer] = []
+        self._consumers[consumer] = {}
         for name in exact:
             self._add_to_tube(consumer, name)
-        if patterns:
-            self._patterns[consumer] = patterns
-            for name in self._ready_counts.tube_names():
-                if name not in exact and _suits(consumer, patterns, name):
-                    self._add_to_tube(consumer, name)
+        if len(exact) < len(consumer.sources):
+            self._add_to_matching(consumer, compiled(tuple(consumer.sources)))
+
+    def _add_to_matching(self, consumer: WaitingConsumer, patterns: PatternSet) -> None:
+        """Add a consumer to the tubes that its patterns match, and to new ones from now on."""
+        names = self._ready_counts.tube_names()
+        self._match_new(names)
+        candidates = [
+            *(
+                name
+                for span in patterns.candidates(names)
+                for name in names[span.start : span.stop]
+            ),
+            *(name for name in self._tubes if name not in self._matched),
+        ]
+        self._patterns[consumer] = patterns
+        for name in candidates:
+            if consumer.allows(name) and patterns.matches(name):
+                self._add_to_tube(consumer, name)
+
+    def _match_new(self, names: Sequence[str]) -> None:
+        """Add the waiting consumers to the tubes that were created since the last call."""
+        if names is not self._names:
+            for name in names if self._patterns else ():
+                if name not in self._matched:
+                    self._tube(name)
+            self._names = names
+            self._matched = frozenset(names)
+        self._created.clear()
+
+    def _matching(self, name: str) -> Iterator[WaitingConsumer]:
+        """Yield the consumers with a pattern that matches a tube, in order of arrival."""
+        # Many consumers share one set of patterns, because they have the same sources.
+        shared = set(self._patterns.values())
+        matching = {patterns for patterns in shared if patterns.matches(name)}
+        for consumer, patterns in self._patterns.items() if matching else ():
+            if patterns in matching and consumer.allows(name):
+                yield consumer
 
     def _add_to_tube(self, consumer: WaitingConsumer, name: str) -> None:
         known = self._tube(name)
@@ -132,7 +166,7 @@ class Waiters:
         self._to_check[name] = None
 
     def _enqueue(self, consumer: WaitingConsumer, name: str, known: _Tube) -> None:
-        self._consumers[consumer].append(name)
+        self._consumers[consumer][name] = None
         known.consumers += 1
         known.line[consumer] = None
         if consumer.yields(name):
@@ -143,8 +177,9 @@ class Waiters:
         known = self._tubes.get(name)
         if known is None:
             known = self._tubes[name] = _Tube({})
-            for consumer, patterns in self._patterns.items():
-                if _suits(consumer, patterns, name):
+            if name not in self._matched and name not in self._created:
+                self._created.add(name)
+                for consumer in self._matching(name):
                     self._enqueue(consumer, name, known)
         return known
 
@@ -158,9 +193,12 @@ class Waiters:
             self._found_empty.pop((consumer, name), None)
             self._forget_idle(name, known)
         self._patterns.pop(consumer, None)
+        if not self._patterns:
+            self._names, self._matched = (), frozenset()
+            self._created.clear()
 
     def _forget_idle(self, name: str, known: _Tube) -> None:
-        if not (known.consumers or known.claimed or known.expected or self._patterns):
+        if not (known.consumers or known.claimed or known.expected):
             del self._tubes[name]
             self._to_check.pop(name, None)
 

@@ -80,7 +80,7 @@ class QueueLocator:
         return self.queue_of(tube).ready_count(tube)
 
     def tube_names(self) -> Sequence[str]:
-        """Return the names of all tubes; the replicated queue has temporary tubes as well."""
+        """Return the names of all tubes in order, of temporary tubes as well."""
         return self._replicated().tube_names()
 
     # ------------------------------------------------------------------------------ over all

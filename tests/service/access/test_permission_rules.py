@@ -131,16 +131,3 @@ def test_permissions_come_from_roles_on_matching_names():
 
 def test_a_dot_in_a_pattern_matches_only_a_dot():
     assert not Permissions([Grant("admin", ["a.b"])]).allow(PUT, "axb")
-
-
-def test_the_cache_of_decisions_is_limited(monkeypatch):
-    monkeypatch.setattr("taskraft_service.access.permissions.CACHED_DECISIONS_MAX", 2)
-    rights = Permissions([Grant("admin", ["a*"])])
-    assert [rights.allow(PUT, name) for name in ("a", "b", "ac", "b", "a")] == [
-        True,
-        False,
-        True,
-        False,
-        True,
-    ]
-    assert len(rights._decisions) <= 2

@@ -1,4 +1,4 @@
-"""Tube patterns: their matches, and the cost of a match."""
+"""Patterns of names: their matches, and the cost of a match."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskraft_service.languages.patterns import TubePattern, is_pattern
+from taskraft_service.languages.patterns import PatternSet, is_pattern
 from taskraft_service.limits import NAME_BYTES_MAX
 
 
@@ -29,36 +29,77 @@ from taskraft_service.limits import NAME_BYTES_MAX
     ],
 )
 def test_a_star_matches_any_characters_or_none(pattern, name, is_match):
-    assert TubePattern(pattern).matches(name) is is_match
+    assert PatternSet([pattern]).matches(name) is is_match
 
 
 @given(st.text("ab*", max_size=8), st.text("ab", max_size=12))
 def test_a_pattern_matches_like_its_regular_expression(pattern, name):
     expression = ".*".join(map(re.escape, pattern.split("*")))
-    assert TubePattern(pattern).matches(name) == bool(re.fullmatch(expression, name))
+    assert PatternSet([pattern]).matches(name) == bool(re.fullmatch(expression, name))
 
 
-def searches(pattern: str, name: str) -> int:
-    """Return the number of searches for parts of the pattern."""
+NAMES = st.text("ab", max_size=6)
+PATTERNS = st.lists(st.text("ab*", max_size=6), max_size=8)
+
+
+def fits(pattern, name):
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
+
+
+@given(PATTERNS, st.lists(NAMES, unique=True, max_size=8).map(sorted))
+def test_a_set_names_the_first_pattern_that_matches(patterns, names):
+    compiled = PatternSet(patterns)
+    places = [place for span in compiled.candidates(names) for place in span]
+    assert places == sorted(set(places))
+    for place, name in enumerate(names):
+        first = next((rank for rank, one in enumerate(patterns) if fits(one, name)), None)
+        assert compiled.rank_of(name) == first
+        assert first is None or place in places
+
+
+def searches(patterns, name) -> int:
+    """Return the number of texts that a set compares with a name, or searches in a name."""
     calls = 0
 
     def count(_frame, event, called):
         nonlocal calls
-        calls += event == "c_call" and called.__name__ == "find"
+        calls += event == "c_call" and called.__name__ in {"find", "startswith", "endswith"}
 
-    compiled = TubePattern(pattern)
+    compiled = PatternSet(patterns)
     sys.setprofile(count)
     try:
         assert not compiled.matches(name)
     finally:
         sys.setprofile(None)
+    assert calls <= 2 * compiled.steps_max
     return calls
+
+
+def test_a_name_is_compared_only_with_the_patterns_that_end_as_the_name_does():
+    patterns = ["*a" * 60 + f"b{number:03}" for number in range(1_000)]
+    assert searches(patterns, "a" * 50 + "b017") <= 70
+
+
+def test_a_thousand_beginnings_cost_as_much_as_one():
+    assert searches([f"x{number}.*" for number in range(1_000)], "y7.mail") <= 2
+
+
+def test_names_that_begin_otherwise_are_no_candidates():
+    names = [f"x{number:04}.a" for number in range(10_000)]
+    patterns = PatternSet(["x0007.*", "x0007.b*", "x0009.a", "missing"])
+    assert patterns.candidates(names) == [range(7, 8), range(9, 10)]
+
+
+@given(PATTERNS, NAMES)
+def test_the_steps_of_a_name_are_bounded(patterns, name):
+    if not any(fits(pattern, name) for pattern in patterns):
+        searches(patterns, name)
 
 
 @pytest.mark.parametrize("part", ["*", "*a", "*aa", "a*"])
 def test_a_match_searches_each_part_of_the_pattern_once(part):
     pattern = part * ((NAME_BYTES_MAX - 1) // len(part)) + "Z"
-    assert searches(pattern, "a" * NAME_BYTES_MAX) <= pattern.count("*")
+    assert searches([pattern], "a" * NAME_BYTES_MAX) <= pattern.count("*") + 4
 
 
 def test_only_a_star_makes_a_pattern():

@@ -280,7 +280,7 @@ class FeedService:
         chunk = next(iter(feed.read(request.partition, at, stop, rows_max)), None)
         if chunk is None:
             return None
-        return only(chunk, request.tubes, frozenset(request.kinds))
+        return only(chunk, frozenset(request.tubes), frozenset(request.kinds))
 
 
 def _check_same_feed(queue: Queue, feed_id: str) -> None:

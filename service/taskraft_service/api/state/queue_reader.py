@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft_replication.errors import ReadUnconfirmed
 from taskraft_service.api.rpc.status import CallRefused
-from taskraft_service.languages.patterns import TubePattern
+from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.queue.queue import Queue
@@ -116,8 +116,7 @@ class QueueReader:
         temporary = self.applied.temporary_tubes()
         if not temporary:
             return True
-        patterns = [TubePattern(tube) for tube in tubes]
-        return not any(pattern.matches(name) for pattern in patterns for name in temporary)
+        return not any(map(PatternSet(tubes).matches, temporary))
 
     async def queue(self, consistency: task_pb2.Consistency) -> Queue:
         """Return the queue for a checked read; valid until the caller awaits again.

@@ -10,7 +10,7 @@ from taskraft_service import limits
 from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.rpc.violations import Violations
-from taskraft_service.languages.patterns import TubePattern, is_pattern
+from taskraft_service.languages.patterns import compiled, is_pattern
 
 
 class ConsumerSources:
@@ -24,14 +24,11 @@ class ConsumerSources:
         self.names: Final = tuple(source.tube for source in sources)
         self.has_patterns: Final = any(is_pattern(name) for name in self.names)
         self._exact = {source.tube: source.weight for source in reversed(sources)}
-        self._patterns = [
-            (TubePattern(source.tube), source.weight)
-            for source in sources
-            if is_pattern(source.tube)
-        ]
-        self._weighs = any(source.weight for source in sources)
-        self._yielding = [source.tube for source in sources if source.yielding]
-        self._firm = [source.tube for source in sources if not source.yielding]
+        self.patterns: Final = compiled(self.names)
+        self._weights = [source.weight for source in sources]
+        self._weighs = any(self._weights)
+        self._yielding = frozenset(source.tube for source in sources if source.yielding)
+        self._firm = compiled(tuple(source.tube for source in sources if not source.yielding))
 
     def weight_of(self, tube: str) -> int:
         """Return the weight of a tube's source; an exact name takes precedence over a pattern."""
@@ -39,7 +36,8 @@ class ConsumerSources:
             return 0
         if tube in self._exact:
             return self._exact[tube]
-        return next((weight for pattern, weight in self._patterns if pattern.matches(tube)), 0)
+        place = self.patterns.rank_of(tube)
+        return 0 if place is None else self._weights[place]
 
     def yields(self, tube: str) -> bool:
         """Return whether the tube's source yields; an exact name takes precedence."""
@@ -47,7 +45,7 @@ class ConsumerSources:
             return False
         if tube in self._exact:
             return tube in self._yielding
-        return not any(is_pattern(one) and TubePattern(one).matches(tube) for one in self._firm)
+        return not self._firm.matches(tube)
 
     def allows(self, tube: str) -> bool:
         """Return whether the caller currently may take from a tube."""

@@ -28,7 +28,6 @@ from taskraft_service.api.tasks.consumer_sources import (
 )
 from taskraft_service.api.tasks.waiting_take import WaitingTake, narrowed_take
 from taskraft_service.entries.encoded_command import EncodedCommand
-from taskraft_service.languages.patterns import TubePattern, is_pattern
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
@@ -180,17 +179,17 @@ class TakeHandler:
         A pattern stands for the matching tubes that the caller may take from.
         """
         queue = self._reader.applied
-        found: dict[str, None] = {}
-        for source in sources.names:
-            if not is_pattern(source):
-                if queue.tube(source) is not None:
-                    found[source] = None
-                continue
-            pattern = TubePattern(source)
-            for tube in queue.tubes():
-                if sources.allows(tube.name) and pattern.matches(tube.name):
-                    found[tube.name] = None
-        return list(found)
+        if not sources.has_patterns:
+            wanted = dict.fromkeys(sources.names)
+            return [name for name in wanted if queue.tube_number(name) is not None]
+        names, rank_of = queue.tube_names(), sources.patterns.rank_of
+        ranked = [
+            (rank, name)
+            for span in sources.patterns.candidates(names)
+            for name in names[span.start : span.stop]
+            if sources.allows(name) and (rank := rank_of(name)) is not None
+        ]
+        return [name for _, name in sorted(ranked)]
 
     async def _wait(self, waiting: WaitingTake, seconds: float) -> AppliedCommand:
         """Wait among the consumers of the leader; return an empty take when the time is over."""

@@ -42,7 +42,7 @@ from taskraft_service.command_codecs.tubes import (
     UPDATE_TUBE,
 )
 from taskraft_service.entries.encoded_command import encode_leader_command
-from taskraft_service.languages.patterns import TubePattern, is_pattern
+from taskraft_service.languages.patterns import PatternSet, is_pattern
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
@@ -63,13 +63,15 @@ def _selected(queue: Queue, wanted: Sequence[str], caller: Caller) -> Sequence[s
     if not wanted and caller.may(Verb.READ, ALL_TUBES):
         return queue.tube_names()
     if wanted and not any(map(is_pattern, wanted)):
-        names = [name for name in sorted(set(wanted)) if queue.tube_number(name) is not None]
-        return [name for name in names if caller.may(Verb.READ, name)]
-    patterns = [TubePattern(pattern) for pattern in wanted or (ALL_TUBES,)]
+        found = [name for name in sorted(set(wanted)) if queue.tube_number(name) is not None]
+        return [name for name in found if caller.may(Verb.READ, name)]
+    patterns = PatternSet(wanted or (ALL_TUBES,))
+    names = queue.tube_names()
     return [
         name
-        for name in queue.tube_names()
-        if caller.may(Verb.READ, name) and any(pattern.matches(name) for pattern in patterns)
+        for span in patterns.candidates(names)
+        for name in names[span.start : span.stop]
+        if caller.may(Verb.READ, name) and patterns.matches(name)
     ]
 
 

@@ -184,9 +184,9 @@ class QueueReaders(LeaderReaders):
         """Return all tubes in order of their names."""
         return [tube.view() for _, tube in sorted(self._state.tubes.items())]
 
-    def tube_names(self) -> list[str]:
+    def tube_names(self) -> Sequence[str]:
         """Return the names of all tubes in order, without building views."""
-        return sorted(self._state.tubes)
+        return self._state.tubes.names()
 
     def tube(self, name: str) -> TubeView | None:
         """Return a tube, or None."""

@@ -80,6 +80,7 @@ class TubeRegistry(dict[str, "QueueTube"]):
     __slots__ = (
         "_dirty",
         "_ended",
+        "_names",
         "by_number",
         "drivers",
         "number",
@@ -96,9 +97,17 @@ class TubeRegistry(dict[str, "QueueTube"]):
         self.drivers = drivers
         self.totals = TubeTotals(self.by_number)
         self.temporary: dict[str, None] = {}
+        self._names: Sequence[str] | None = None
+        """The names in order; None: a tube was added or removed since they were last read."""
         self._dirty: list[QueueTube] = []
         self.used: list[QueueTube] = []
         self._ended: list[QueueTube] = []
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all tubes in order."""
+        if self._names is None:
+            self._names = tuple(sorted(self))
+        return self._names
 
     def find(self, name: str) -> QueueTube | Refusal:
         """Return a tube, or a refusal."""
@@ -116,6 +125,7 @@ class TubeRegistry(dict[str, "QueueTube"]):
         if tube.kind is TubeKind.CUSTOM:
             tube.custom = driver_of(self.drivers, tube.name, tube.driver, tube.driver_version)
         self[tube.name] = tube
+        self._names = None
         self.by_number[tube.number] = tube
         if tube.is_temporary:
             self.temporary[tube.name] = None
@@ -129,6 +139,7 @@ class TubeRegistry(dict[str, "QueueTube"]):
     def remove(self, tube: QueueTube) -> None:
         """Remove a tube that is truncated or dropped."""
         del self[tube.name]
+        self._names = None
         del self.by_number[tube.number]
         self.totals.remove(tube)
         self.temporary.pop(tube.name, None)
