@@ -55,6 +55,7 @@ from taskraft_service.machine.tube_sampler import TubeSampler
 from taskraft_service.process.damage_response import DamageResponse
 from taskraft_service.process.damaged_copies import DamagedCopies
 from taskraft_service.process.descriptors import current_shares
+from taskraft_service.process.loop_runs import LoopRuns
 from taskraft_service.process.member_replacement import is_replaced_after
 from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
 from taskraft_service.process.metrics.saved_snapshots import SavedSnapshots
@@ -96,6 +97,7 @@ class NodeComponents:
         self.members = ClusterMembers(lambda: node.roster, configured, node.roster_at_start)
         self.security = security
         self.registry = CollectorRegistry()
+        self.loop_runs = LoopRuns()
         self.saved_snapshots = SavedSnapshots(clocks.monotonic_ms)
         self.registry.register(self.saved_snapshots)
         self.distributions = EntryDistributions(

@@ -35,7 +35,11 @@ from taskraft_service.machine.state_comparison import StateDiffers
 from taskraft_service.process import log_level_signal, parent_watch, tracing
 from taskraft_service.process.descriptors import raise_limit
 from taskraft_service.process.logs import one_line, set_up_logs, switch_debug
-from taskraft_service.process.loop_watch import LoopWatch, end_process
+from taskraft_service.process.loop_watch import (
+    LoopWatch,
+    cpu_clock_of_this_thread,
+    end_process,
+)
 from taskraft_service.process.member_replacement import begin_replacement, is_replaced_after
 from taskraft_service.process.memory import return_freed_memory, spare_the_collector
 from taskraft_service.process.native_output import captured_output
@@ -185,10 +189,19 @@ async def _serve_once(
     await server.start()
     spare_the_collector()
     return_freed_memory()
-    watch = LoopWatch(config.disk_hang_ms, partial(end_process, stderr, EXIT_BROKEN), stderr)
+    runs = server.components.loop_runs
+    watch = LoopWatch(
+        config.disk_hang_ms,
+        partial(end_process, stderr, EXIT_BROKEN),
+        stderr,
+        runs.running,
+        cpu_clock_of_this_thread(),
+    )
     watch.start()
+    stop_counting = runs.watch()
     await asyncio.wait((told, server.node.failed), return_when=asyncio.FIRST_COMPLETED)
     watch.stop()
+    stop_counting()
     if server.node.failed.done():
         reason = server.node.failed.result()
         cause = reason.__cause__

@@ -17,6 +17,7 @@ from taskraft_service.api.cluster.service import server_version
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.metrics.clock import ClockCollector
+from taskraft_service.process.metrics.loop import LoopCollector
 from taskraft_service.process.metrics.node import NodeCollector
 from taskraft_service.process.metrics.page import (
     OPEN_METRICS_FORM,
@@ -187,6 +188,7 @@ def probe_pages(components: NodeComponents, readiness: Readiness) -> Mapping[str
             server_version(),
         ),
         ScrubCollector(components.scrubber, components.unknown_tables, components.comparison),
+        LoopCollector(components.loop_runs),
         ClockCollector(components.clock, lambda: components.machine.queue.wall_offset_ms),
         CertificateCollector(components.security),
     ):

@@ -4,7 +4,7 @@ import re
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from taskraft_service.languages.patterns import PatternSet, is_pattern
@@ -71,7 +71,6 @@ def searches(patterns, name) -> int:
         assert not compiled.matches(name)
     finally:
         sys.setprofile(None)
-    assert calls <= 2 * compiled.steps_max
     return calls
 
 
@@ -92,8 +91,8 @@ def test_names_that_begin_otherwise_are_no_candidates():
 
 @given(PATTERNS, NAMES)
 def test_the_steps_of_a_name_are_bounded(patterns, name):
-    if not any(fits(pattern, name) for pattern in patterns):
-        searches(patterns, name)
+    assume(not any(fits(pattern, name) for pattern in patterns))
+    assert searches(patterns, name) <= 2 * PatternSet(patterns).steps_max
 
 
 @pytest.mark.parametrize("part", ["*", "*a", "*aa", "a*"])

@@ -5,7 +5,6 @@ does not matter. ``test_patterns`` counts tube patterns.
 """
 
 import contextlib
-import sys
 
 import pytest
 from hypothesis import given
@@ -20,26 +19,11 @@ from taskraft_service.languages.filter_text import (
     FilterMalformed,
     read_filter,
 )
+from tests.service.counted_calls import calls_of
 
 CRON_CALLS_MAX = 10_000
 CALLS_PER_CHARACTER_MAX = 20
 """Maximum number of calls per character. A filter of repeated ``not`` needs about 14 calls."""
-
-
-def calls_of(function, *arguments):
-    """Return the number of Python and C functions that a call enters."""
-    calls = 0
-
-    def count(_frame, event, _called):
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        function(*arguments)
-    finally:
-        sys.setprofile(None)
-    return calls
 
 
 def read_any_filter(text):

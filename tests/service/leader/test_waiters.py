@@ -1,67 +1,12 @@
 """Consumers get tasks by their arrival, turns and credit, also after wrong estimates."""
 
-import sys
-
 import pytest
 
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import CLAIM_BYTES_PER_ENTRY_MAX, CLAIMS_PER_ENTRY_MAX
 from taskraft_service.limits import TAKE_TASKS_MAX
-from taskraft_service.queue.operations.take import Take
-
-
-class Board:
-    def __init__(self, **ready):
-        self.tasks = ready
-
-    def ready_count(self, tube):
-        return self.tasks.get(tube, 0)
-
-    def is_logged(self, tube):
-        return True
-
-    def tube_names(self):
-        return sorted(self.tasks)
-
-
-class Consumer:
-    def __init__(self, *sources, wanted_tasks=1, one_shot=True, is_selective=False, yielding=()):
-        self.sources = sources
-        self.yielding = yielding
-        self.one_shot = one_shot
-        self.is_selective = is_selective
-        self.credit = wanted_tasks
-        self.claimed = 0
-
-    def wanted_tasks(self):
-        return self.credit - self.claimed
-
-    def allows(self, tube):
-        return True
-
-    def yields(self, tube):
-        return tube in self.yielding
-
-    def take(self, tubes, tasks_max):
-        self.claimed += tasks_max
-        return EncodedCommand(Take(tubes, tasks_max=tasks_max), b"", b"")
-
-    def tube_dropped(self, tube):
-        self.sources = tuple(source for source in self.sources if source != tube)
-
-    def answered(self, claim, outcome):
-        raise AssertionError("the proposer's business")
-
-
-def answer(waiters, claim, tasks):
-    claim.consumer.claimed -= claim.tasks_max
-    claim.consumer.credit -= tasks
-    waiters.claim_answered(claim, tasks)
-
-
-def taken(claims):
-    return [(claim.consumer, *claim.encoded.command.tubes, claim.tasks_max) for claim in claims]
+from tests.service.leader.waiting import Board, Consumer, answer, taken
 
 
 def test_no_claim_is_made_when_nothing_is_ready():
@@ -449,65 +394,3 @@ def test_every_entry_has_room_for_one_take_of_any_size(monkeypatch):
         waiters.add(consumer)
     entries = [[claim.consumer for claim in waiters.claims()] for _ in range(2)]
     assert entries == [[consumer] for consumer in consumers]
-
-
-def calls_of(function, *arguments):
-    """Return the number of Python and C functions that a call enters."""
-    calls = 0
-
-    def count(_frame, event, _called):
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        function(*arguments)
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
-def test_a_new_tube_is_compared_with_few_of_the_patterns_that_wait():
-    waiters = Waiters(Board(a=0))
-    for consumer in range(100):
-        patterns = ["*a" * 60 + f"b{consumer:02}{number:02}" for number in range(64)]
-        waiters.add(Consumer(*patterns))
-    assert calls_of(waiters.expect_ready, "a" * 100 + "b0017", 1) < 3_000
-
-
-def test_a_consumer_of_many_tubes_costs_the_same_for_each_tube():
-    board = Board(**{f"x{number:05}": 0 for number in range(2_000)})
-    waiters = Waiters(board)
-    waiters.add(Consumer("y*"))
-    first = calls_of(waiters.add, Consumer("*"))
-    assert calls_of(waiters.add, Consumer("*x*")) < 40 * 2_000
-    assert first < 60 * 2_000
-
-
-def test_a_consumer_with_a_pattern_waits_on_a_tube_that_others_await_before_it_exists():
-    board = Board()
-    waiters = Waiters(board)
-    early, late = Consumer("mail"), Consumer("m*", wanted_tasks=5)
-    waiters.add(early)
-    waiters.add(late)
-    board.tasks["mail"] = 0
-    waiters.expect_ready("mail", 3)
-    assert taken(waiters.claims()) == [(early, "mail", 1), (late, "mail", 2)]
-
-
-def test_a_consumer_with_a_pattern_waits_on_a_tube_that_was_created_between_others():
-    board = Board(a=0)
-    waiters = Waiters(board)
-    early, late = Consumer("m*"), Consumer("*")
-    waiters.add(early)
-    board.tasks["mail"] = 2
-    waiters.add(late)
-    assert taken(waiters.claims()) == [(early, "mail", 1), (late, "mail", 1)]
-
-
-def test_the_bookkeeping_of_a_tube_ends_with_its_expected_tasks():
-    waiters = Waiters(Board())
-    waiters.add(Consumer("m*"))
-    waiters.expect_ready("fax", 1)
-    waiters.forget_expected("fax", 1)
-    assert "fax" not in waiters._tubes

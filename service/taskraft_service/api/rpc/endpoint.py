@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
 from functools import partial
 from time import monotonic
 from typing import Final, NoReturn
@@ -67,6 +68,9 @@ from taskraft_service.limits import MESSAGE_BYTES_MAX
 from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
+
+running_method: Final[ContextVar[str]] = ContextVar("running_method", default="")
+"""Name of the method whose call a task serves; empty in a task of the node itself."""
 
 LEADER_KEY: Final = "x-taskraft-leader"
 EXECUTION_ATTEMPTS_MAX: Final = 8
@@ -164,9 +168,11 @@ class GrpcEndpoint:
         load = self.load
         is_uncertain = method.changes_state and not method.is_wait
         durations = self.counts.durations(path)
+        name = path.rpartition("/")[2]
 
         async def handle(raw: bytes, context: ServerContext) -> bytes:
             began = monotonic()
+            running_method.set(name)
             size = len(raw)
             load.calls += 1
             load.held_bytes += size
@@ -314,6 +320,7 @@ class GrpcEndpoint:
     ) -> None:
         self.load.streams += 1
         live: LiveCall | None = None
+        running_method.set(path.rpartition("/")[2])
         try:
             self.load.check_stream()
             context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
