@@ -55,6 +55,14 @@ LIST_BYTES_MAX: Final = 5 * 1024 * 1024 // 2
 default maximum size, the page stays below the 4 MiB that gRPC clients accept."""
 CREDIT_TASKS_MAX: Final = 100_000
 NAMES_MAX: Final = 1_000
+REQUEST_STEPS_MAX: Final = 1_000_000
+"""Maximum number of steps of one request: names that are looked at, comparisons of names with
+patterns, and elements of lists. A million steps take about half a second of CPU time, in slices."""
+WAITING_NAMES_MIN: Final = 2_000
+"""Minimum number of names with which the patterns of a consumer that waits are counted, because
+tubes can be created while the consumer waits."""
+BATCH_ITEMS_MAX: Final = 10_000
+"""Maximum number of tasks, lease tokens, ids and keys of all operations of one ExecuteBatch."""
 
 MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Maximum size of one gRPC message. The client splits a put of many large payloads."""

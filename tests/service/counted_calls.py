@@ -17,3 +17,18 @@ def calls_of(function, *arguments):
     finally:
         sys.setprofile(None)
     return calls
+
+
+def runs_of(coroutine):
+    """Run a coroutine that waits for nothing; return the calls of each run, and the result."""
+    runs, results = [], []
+
+    def run():
+        try:
+            coroutine.send(None)
+        except StopIteration as end:
+            results.append(end.value)
+
+    while not results:
+        runs.append(calls_of(run))
+    return runs, results[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from taskraft.v1 import error_pb2
@@ -11,6 +12,7 @@ from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
+from taskraft_service.api.rpc.request_steps import MESSAGE_STEPS
 from taskraft_service.api.rpc.status import CallRefused, error_message
 from taskraft_service.api.rpc.violations import Violations, check_named_request
 from taskraft_service.api.state.checks import DiskSpaceGuard
@@ -119,23 +121,25 @@ class GroupService:
         request = call.request
         _check_list(request)
         queue = await self._reader.queue(request.consistency)
-        patterns = PatternSet(request.names or (ALL_TUBES,))
-        names = queue.group_names(request.states or _STATES)
+        names = await call.steps.matching(
+            queue.group_names(request.states or _STATES),
+            PatternSet(request.names or (ALL_TUBES,)),
+            partial(call.caller.may, Verb.READ),
+        )
+        queue = self._reader.applied
         page, next_token = page_of(
-            [
-                name
-                for span in patterns.candidates(names)
-                for name in names[span.start : span.stop]
-                if call.caller.may(Verb.READ, name) and patterns.matches(name)
-            ],
+            names,
             lambda name: name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
             list_fingerprint("groups", *map(str, sorted(set(request.states))), *request.names),
         )
         views = [view for name in page if (view := queue.group(name)) is not None]
+        offset_ms = queue.wall_offset_ms
         return pb.ListGroupsResponse(
-            groups=[visible_group(view, queue.wall_offset_ms, call.caller) for view in views],
+            groups=await call.steps.in_slices(
+                views, lambda view: visible_group(view, offset_ms, call.caller), MESSAGE_STEPS
+            ),
             next_page_token=next_token,
         )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from operator import attrgetter
-from typing import Final
+from typing import Final, TypeVar
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import session_service_pb2 as pb
@@ -15,6 +14,7 @@ from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH, own_session,
 from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
+from taskraft_service.api.rpc.request_steps import MESSAGE_STEPS
 from taskraft_service.api.rpc.status import CallRefused, item_errors
 from taskraft_service.api.rpc.violations import Violations, check_page_request
 from taskraft_service.api.state.command_executor import CommandExecutor, request_key, result_of
@@ -31,6 +31,15 @@ from taskraft_service.queue.operations.sessions import KeepResult, SessionResult
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
 TOKEN_DIGITS: Final = 20
 """Digits of a lease token in a page token, so that tokens are ordered as texts."""
+SESSION_STEPS: Final = 3
+"""Number of steps that stand for reading the owner of a session."""
+BUCKET_LENGTH: Final = 2
+"""Number of characters of a session id by which ids are divided before they are sorted, so that no
+list is long. Ids are random."""
+BUCKET_STEPS: Final = 400
+"""Number of steps that stand for sorting the ids of one of the 256 parts of 100 000 sessions."""
+
+ListRequest = TypeVar("ListRequest", pb.ListSessionsRequest, pb.ListLeasesRequest)
 
 
 class SessionService:
@@ -125,18 +134,21 @@ class SessionService:
         check_page_request(call.request)
         await self._reader.queue(call.request.consistency)
         page, next_token = page_of(
-            [view for view in self._reader.queues.sessions() if self._may_list(view, call.caller)],
+            await self._listed_ids("", call),
             # Callers can decode page tokens, and whole session ids are secrets.
-            lambda view: view.session_id[:SHOWN_SESSION_ID_LENGTH],
+            lambda session_id: session_id[:SHOWN_SESSION_ID_LENGTH],
             call.request.page_size or PAGE_SIZE_MAX,
             call.request.page_token,
             list_fingerprint("sessions"),
         )
+        queues, offset_ms = self._reader.queues, self._reader.wall_offset_ms
+        views = [view for one in page if (view := queues.session(one)) is not None]
         return pb.ListSessionsResponse(
-            sessions=[
-                _session_message(view, self._reader.wall_offset_ms, shorten_id=True)
-                for view in page
-            ],
+            sessions=await call.steps.in_slices(
+                views,
+                lambda view: _session_message(view, offset_ms, shorten_id=True),
+                MESSAGE_STEPS,
+            ),
             next_page_token=next_token,
         )
 
@@ -149,11 +161,11 @@ class SessionService:
         request = call.request
         _check_list_leases(request)
         await self._reader.queue(request.consistency)
+        session = await self._session_of(request.session_id, call)
         queues, wall_offset_ms = self._reader.queues, self._reader.wall_offset_ms
-        session = self._session_of(request.session_id, call.caller)
         page, next_token = page_of(
-            sorted(queues.held(session.session_id), key=attrgetter("token")),
-            lambda view: f"{view.token:0{TOKEN_DIGITS}}",
+            queues.lease_tokens(session.session_id),
+            lambda token: f"{token:0{TOKEN_DIGITS}}",
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
             list_fingerprint("leases", session.session_id),
@@ -164,16 +176,46 @@ class SessionService:
             now_ms=self._reader.wall_now_ms(),
         )
         field = pb.ListLeasesResponse.TASKS_FIELD_NUMBER
-        tasks = encode_tasks(page, field, wall_offset_ms, payload_omit=True, shorten_session=True)
+        leased = queues.leased(page)
+        tasks = encode_tasks(leased, field, wall_offset_ms, payload_omit=True, shorten_session=True)
         answer.MergeFromString(b"".join(tasks))
         return answer
 
-    def _session_of(self, wanted: str, caller: Caller) -> SessionView:
+    async def _listed_ids(self, prefix: str, call: UnaryCall[ListRequest]) -> list[str]:
+        """Return the ids of the sessions with a prefix that the caller may list, in order.
+
+        Raises:
+            CallRefused: TOO_MANY_STEPS.
+        """
+        sees_all = call.caller.may(Verb.MANAGE, ALL_TUBES)
+
+        def is_listed(session_id: str) -> bool:
+            if not session_id.startswith(prefix):
+                return False
+            view = None if sees_all else self._reader.applied.session(session_id)
+            return sees_all or (view is not None and call.caller.owns(view.owner))
+
+        buckets: dict[str, list[str]] = {}
+        async for part in call.steps.slices(self._reader.applied.session_ids(), SESSION_STEPS):
+            for session_id in filter(is_listed, part):
+                buckets.setdefault(session_id[:BUCKET_LENGTH], []).append(session_id)
+        sorted_buckets = await call.steps.in_slices(
+            sorted(buckets.items()), lambda bucket: sorted(bucket[1]), BUCKET_STEPS
+        )
+        return [session_id for bucket in sorted_buckets for session_id in bucket]
+
+    async def _session_of(self, wanted: str, call: UnaryCall[pb.ListLeasesRequest]) -> SessionView:
         """Return the only session with this id, or with this prefix, that the caller may list."""
+        ids = (
+            await self._listed_ids(wanted, call)
+            if len(wanted) == SHOWN_SESSION_ID_LENGTH
+            else [wanted]
+        )
         found = [
             view
-            for view in self._reader.queues.sessions()
-            if view.session_id.startswith(wanted) and self._may_list(view, caller)
+            for one in ids
+            if (view := self._reader.queues.session(one)) is not None
+            and self._may_list(view, call.caller)
         ]
         if len(found) != 1:
             raise CallRefused(

@@ -29,6 +29,8 @@ def is_pattern(source: str) -> bool:
 def pieces_of(pattern: str) -> tuple[str, ...]:
     """Return the texts between the stars of a pattern; adjacent stars count as one star."""
     first, *rest = pattern.split("*")
+    if "**" not in pattern:
+        return (first, *rest)
     return (first, *(piece for piece in rest[:-1] if piece), *rest[-1:])
 
 
@@ -129,6 +131,11 @@ class PatternSet:
         self._beginnings = _shortest(pieces[0] for pieces in globs)
         self.steps_max: Final = 1 + self._by_start.steps_max() + self._by_end.steps_max()
         """Largest number of steps for one name."""
+
+        self._size = len(self._ranks) + len(globs)
+
+    def __len__(self) -> int:
+        return self._size
 
     def rank_of(self, name: str) -> int | None:
         """Return the place of the first pattern that matches a name; None: no pattern does."""

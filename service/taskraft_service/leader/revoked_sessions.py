@@ -88,7 +88,7 @@ class RevokedSessions:
 
     async def _check(self, owner: str) -> bool:
         """Check the sessions of a principal; return False if a command was not applied."""
-        sessions = self._queues.session_ids(owner)
+        sessions = self._queues.session_ids_of(owner)
         if not self._may_take(owner, ANY_TUBE):
             if sessions:
                 log.info("sessions end: their principal may not take", principal=owner)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from taskraft_service.languages.patterns import PatternSet, compiled, is_pattern
 from taskraft_service.leader.waiting_consumer import Claim, EntryClaims, WaitingConsumer
+from taskraft_service.leader.waiting_patterns import WaitingPatterns
 from taskraft_service.limits import TAKE_TASKS_MAX
 
 
@@ -64,13 +65,7 @@ class Waiters:
         self._tubes: dict[str, _Tube] = {}
         self._consumers: dict[WaitingConsumer, dict[str, None]] = {}
         """The tubes of each consumer, in order."""
-        self._patterns: dict[WaitingConsumer, PatternSet] = {}
-        self._names: Sequence[str] = ()
-        """The names of all tubes, when the last consumer with patterns was added."""
-        self._matched: frozenset[str] = frozenset()
-        """The names in ``_names``: their tubes have all consumers whose patterns match."""
-        self._created: set[str] = set()
-        """Further names whose tubes have all consumers whose patterns match."""
+        self._patterns = WaitingPatterns()
         self._found_empty: dict[tuple[WaitingConsumer, str], int] = {}
         """For each consumer and tube, the serial of the tube when a claim found no task."""
         self._to_check: dict[str, None] = {}
@@ -121,43 +116,26 @@ class Waiters:
         for name in exact:
             self._add_to_tube(consumer, name)
         if len(exact) < len(consumer.sources):
-            self._add_to_matching(consumer, compiled(tuple(consumer.sources)))
+            patterns = compiled(tuple(consumer.sources))
+            names = self._ready_counts.tube_names()
+            self._patterns.add(consumer, patterns, names, self._tubes)
+            self.add_more(consumer)
 
-    def _add_to_matching(self, consumer: WaitingConsumer, patterns: PatternSet) -> None:
-        """Add a consumer to the tubes that its patterns match, and to new ones from now on."""
-        names = self._ready_counts.tube_names()
-        self._match_new(names)
-        candidates = [
-            *(
-                name
-                for span in patterns.candidates(names)
-                for name in names[span.start : span.stop]
-            ),
-            *(name for name in self._tubes if name not in self._matched),
-        ]
-        self._patterns[consumer] = patterns
-        for name in candidates:
-            if consumer.allows(name) and patterns.matches(name):
-                self._add_to_tube(consumer, name)
+    def add_more(self, consumer: WaitingConsumer) -> bool:
+        """Add a consumer to further tubes that its patterns match; return whether some are left.
 
-    def _match_new(self, names: Sequence[str]) -> None:
-        """Add the waiting consumers to the tubes that were created since the last call."""
-        if names is not self._names:
-            for name in names if self._patterns else ():
-                if name not in self._matched:
-                    self._tube(name)
-            self._names = names
-            self._matched = frozenset(names)
-        self._created.clear()
+        ``add`` and each call take a limited number of steps. The caller lets the event loop run
+        other work between two calls.
+        """
+        return self._patterns.add_candidates(consumer, self._tubes, self._add_to_tube)
 
-    def _matching(self, name: str) -> Iterator[WaitingConsumer]:
-        """Yield the consumers with a pattern that matches a tube, in order of arrival."""
-        # Many consumers share one set of patterns, because they have the same sources.
-        shared = set(self._patterns.values())
-        matching = {patterns for patterns in shared if patterns.matches(name)}
-        for consumer, patterns in self._patterns.items() if matching else ():
-            if patterns in matching and consumer.allows(name):
-                yield consumer
+    def has_room_for(self, patterns: PatternSet) -> bool:
+        """Return whether these and all waiting patterns take few enough steps for a new tube."""
+        return self._patterns.has_room_for(patterns)
+
+    def tubes_of(self, consumer: WaitingConsumer) -> Sequence[str]:
+        """Return the tubes on which a consumer waits, including tubes that do not exist."""
+        return tuple(self._consumers.get(consumer, ()))
 
     def _add_to_tube(self, consumer: WaitingConsumer, name: str) -> None:
         known = self._tube(name)
@@ -177,9 +155,8 @@ class Waiters:
         known = self._tubes.get(name)
         if known is None:
             known = self._tubes[name] = _Tube({})
-            if name not in self._matched and name not in self._created:
-                self._created.add(name)
-                for consumer in self._matching(name):
+            if self._patterns.is_new(name):
+                for consumer in self._patterns.compare(name):
                     self._enqueue(consumer, name, known)
         return known
 
@@ -192,10 +169,7 @@ class Waiters:
             known.yielding.discard(consumer)
             self._found_empty.pop((consumer, name), None)
             self._forget_idle(name, known)
-        self._patterns.pop(consumer, None)
-        if not self._patterns:
-            self._names, self._matched = (), frozenset()
-            self._created.clear()
+        self._patterns.remove(consumer)
 
     def _forget_idle(self, name: str, known: _Tube) -> None:
         if not (known.consumers or known.claimed or known.expected):

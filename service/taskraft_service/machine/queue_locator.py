@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from taskraft_service.queue.entities.id_layout import (
     TEMPORARY_TUBES,
@@ -45,6 +46,11 @@ class QueueLocator:
         self._temporary = temporary
 
     # ------------------------------------------------------------------------------ which queue
+
+    @property
+    def holds_temporary(self) -> bool:
+        """Return whether this node holds the tasks of temporary tubes."""
+        return self._temporary is not None
 
     @property
     def replicated(self) -> Queue:
@@ -146,13 +152,13 @@ class QueueLocator:
         """Return the principals with sessions."""
         return self._replicated().session_owners()
 
-    def session_ids(self, owner: str) -> list[str]:
+    def session_ids_of(self, owner: str) -> list[str]:
         """Return the ids of the sessions of a principal."""
-        return self._replicated().session_ids(owner)
+        return self._replicated().session_ids_of(owner)
 
     def lease_tokens(self, session_id: str) -> list[int]:
-        """Return the leases of a session in all queues."""
-        return [token for queue in self.all for token in queue.lease_tokens(session_id)]
+        """Return the leases that a session holds, in order of their tokens."""
+        return sorted(token for queue in self.all for token in queue.lease_tokens(session_id))
 
     def holds_lease(self, session_id: str) -> bool:
         """Return whether a session holds a lease."""
@@ -171,15 +177,23 @@ class QueueLocator:
             strange = queue.strange_leases(strange, may_take, owns)
         return strange
 
-    def sessions(self) -> list[SessionView]:
-        """Return all sessions in order of their ids, with their leases in all queues."""
-        return self.with_temporary_leases(self._replicated().sessions())
+    def session(self, session_id: str) -> SessionView | None:
+        """Return a session with its leases in all queues, or None."""
+        view = self._replicated().session(session_id)
+        return None if view is None else self.with_temporary_leases((view,))[0]
+
+    def leased(self, tokens: Sequence[int]) -> list[TaskView]:
+        """Return the tasks of some leases, in order of the tokens; without those that ended."""
+        found = [view for queue in self.all for view in queue.leased(tokens)]
+        return sorted(found, key=attrgetter("token"))
 
     def with_temporary_leases(self, sessions: Sequence[SessionView]) -> list[SessionView]:
         """Return replicated sessions with their leases in temporary tubes added."""
-        if self._temporary is None:
+        temporary = self._temporary
+        if temporary is None:
             return list(sessions)
-        taken = {view.session_id: view.taken for view in self._temporary.sessions()}
+        own = (temporary.session(view.session_id) for view in sessions)
         return [
-            replace(view, taken=view.taken + taken.get(view.session_id, 0)) for view in sessions
+            view if there is None else replace(view, taken=view.taken + there.taken)
+            for view, there in zip(sessions, own, strict=True)
         ]

@@ -81,6 +81,7 @@ CASES = [
     ("ExecuteBatch", batch({}), INVALID),
     ("ExecuteBatch", batch(*[one_put()] * 101), INVALID),
     ("ExecuteBatch", batch(one_put(), request_id="x" * 65), INVALID),
+    ("ExecuteBatch", batch(*[remove(*range(1, 5_002))] * 2), INVALID),
     ("ExecuteBatch", batch(one_put(ttl_ms=-1)), INVALID),
     ("ExecuteBatch", batch({"update": pb.UpdateTasksRequest(tube="emails")}), INVALID),
     ("ExecuteBatch", batch(one_put(payload=b"x" * 1025)), "PAYLOAD_TOO_LARGE"),

@@ -146,6 +146,14 @@ CASES = [
     ("TakeTasks", pb.TakeTasksRequest(sources=source("nowhere")), TUBE_NOT_FOUND),
     ("TakeTasks", pb.TakeTasksRequest(sources=source("a b")), INVALID),
     ("TakeTasks", pb.TakeTasksRequest(sources=source() * 65), INVALID),
+    (
+        "TakeTasks",
+        pb.TakeTasksRequest(
+            sources=[pb.TakeSource(tube=f"{'*a' * 40}*{number}*") for number in range(64)],
+            wait_ms=1,
+        ),
+        "TOO_MANY_STEPS",
+    ),
     ("TakeTasks", pb.TakeTasksRequest(sources=source(), tasks_max=-1), INVALID),
     ("TakeTasks", pb.TakeTasksRequest(sources=source(), tasks_max=1001), INVALID),
     ("TakeTasks", pb.TakeTasksRequest(sources=source(), bytes_max=-1), INVALID),

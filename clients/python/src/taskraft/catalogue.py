@@ -246,6 +246,13 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
             "Correct the fields. The error lists all violations.",
         ),
         ErrorReason(
+            errors.TooManySteps,
+            "The request needs more steps, such as comparisons of tube names with patterns, than "
+            "one request may take. Metadata `steps` and `limit` are the numbers.",
+            "Use fewer patterns, or patterns that begin or end with different texts, and split the "
+            "request.",
+        ),
+        ErrorReason(
             errors.TubePaused,
             "The tube is paused: it refuses new tasks.",
             "Wait until an operator resumes the tube.",

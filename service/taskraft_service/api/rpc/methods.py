@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -22,6 +22,7 @@ from taskraft_service.access.audit import log_denied
 from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.access.permission_rules import MANAGING, OF_OPERATORS, managed_names
 from taskraft_service.access.permissions import ANY_TUBE, Verb
+from taskraft_service.api.rpc.request_steps import RequestSteps
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 
@@ -58,6 +59,8 @@ class UnaryCall(Generic[M]):
     managed: Sequence[str] = ()
     """Names for which the caller needs the permission to manage. A handler sets the names if they
     depend on the state."""
+    steps: RequestSteps = field(default_factory=RequestSteps)
+    """The steps of the request, which are bounded."""
 
     def wait_seconds(self, wait_ms: int | None) -> float:
         """Return the seconds for which the call may still wait; 0 if the time is over.

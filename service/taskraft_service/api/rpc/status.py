@@ -76,6 +76,7 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.DISK_LOW: _Code.RESOURCE_EXHAUSTED,
     _Reason.PAYLOAD_TOO_LARGE: _Code.INVALID_ARGUMENT,
     _Reason.INVALID_FIELD: _Code.INVALID_ARGUMENT,
+    _Reason.TOO_MANY_STEPS: _Code.INVALID_ARGUMENT,
     _Reason.TUBE_PAUSED: _Code.UNAVAILABLE,
     _Reason.DRAINING: _Code.UNAVAILABLE,
     _Reason.NO_LEADER: _Code.UNAVAILABLE,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft_replication.errors import ReadUnconfirmed
 from taskraft_service.api.rpc.status import CallRefused
-from taskraft_service.languages.patterns import PatternSet
+from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.queue.queue import Queue
@@ -106,17 +106,24 @@ class QueueReader:
         """Return whether a read accepts the applied state of any node."""
         return consistency.level == task_pb2.Consistency.LOCAL
 
-    def can_read_here(self, consistency: task_pb2.Consistency, tubes: Sequence[str]) -> bool:
-        """Return whether this node may serve a read of tubes, given by name or pattern.
+    def can_read_here(self, consistency: task_pb2.Consistency, tube: str) -> bool:
+        """Return whether this node may serve a read of a tube.
 
         Only the leader holds the tasks of temporary tubes.
         """
-        if not self.is_local(consistency):
-            return False
-        temporary = self.applied.temporary_tubes()
-        if not temporary:
-            return True
-        return not any(map(PatternSet(tubes).matches, temporary))
+        return self.is_local(consistency) and not self.applied.is_temporary(tube)
+
+    def check_holds(self, tubes: Sequence[str]) -> None:
+        """Check that this node holds the tasks of some tubes.
+
+        Raises:
+            NotProposed: a tube is temporary and this node does not lead, so that the call is
+                forwarded to the leader.
+        """
+        if not self.queues.holds_temporary:
+            temporary = frozenset(self.applied.temporary_tubes())
+            if temporary and not temporary.isdisjoint(tubes):
+                raise NotProposed("only the leader holds the tasks of temporary tubes")
 
     async def queue(self, consistency: task_pb2.Consistency) -> Queue:
         """Return the queue for a checked read; valid until the caller awaits again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from taskraft_service.api.rpc.calls_at_leader import LeaderLost, NodeStops, This
 from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.rpc.forwarding_metadata import hop_count
 from taskraft_service.api.rpc.methods import MessageStream, parse_request
+from taskraft_service.api.rpc.request_steps import RequestSteps
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused, refused_by_queue
 from taskraft_service.api.state.checks import ExistenceCheck
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
@@ -24,6 +26,7 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.streams.responses import encode_opened
 from taskraft_service.api.streams.subscribe_stream import SubscribeStream
 from taskraft_service.api.streams.subscription_state import SubscriptionState, check_stream_message
+from taskraft_service.api.tasks.consumer_sources import ConsumerSources, check_wait
 from taskraft_service.command_codecs.sessions import OPEN_SESSION
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.leader.command_submitter import (
@@ -130,6 +133,12 @@ class SubscribeHandler:
         opened = message.open
         await self._existence.check_tubes([source.tube for source in opened.sources])
         await self._existence.check_session(opened.session_id, caller)
+        check_wait(
+            ConsumerSources(opened.sources, caller),
+            self._waiters,
+            len(self._reader.applied.tube_names()),
+            RequestSteps(),
+        )
         session_id = opened.session_id or str(uuid.uuid4())
         leadership = self._returns.leadership
         subscription = SubscriptionState(
@@ -145,6 +154,9 @@ class SubscribeHandler:
             held = await self._open_session(subscription, opened)
             subscription.responses.add(encode_opened(session_id, held, self._reader.wall_offset_ms))
             self._waiters.add(subscription)
+            while self._waiters.add_more(subscription):
+                self._submitter.wake()
+                await asyncio.sleep(0)
             link = SubscribeStream(
                 subscription,
                 stream,

@@ -122,7 +122,7 @@ def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None
     violations = Violations()
     violations.check_request_id(request.request_id, request.client_id)
     violations.check_nonempty("operations", request.operations, BATCH_OPERATIONS_MAX)
-    tasks = 0
+    tasks = items = 0
     for place, operation in enumerate(request.operations[:BATCH_OPERATIONS_MAX]):
         path = f"operations[{place}]"
         kind = operation.WhichOneof("operation")
@@ -133,9 +133,20 @@ def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None
                 violations, f"{path}.{kind}", operation, kind, payload_bytes_max, tasks
             )
             tasks += len(operation.put.tasks)
-    if tasks > limits.PUT_TASKS_MAX:
-        violations.add("operations", f"{tasks} tasks, more than {limits.PUT_TASKS_MAX}")
+            items += _items(operation, kind)
+    if items > limits.BATCH_ITEMS_MAX:
+        violations.add("operations", f"{items} items, more than {limits.BATCH_ITEMS_MAX}")
     violations.raise_if_any()
+
+
+def _items(operation: pb.BatchOperation, kind: str) -> int:
+    """Return the number of tasks, lease tokens, ids and keys of an operation."""
+    if kind == "put":
+        return len(operation.put.tasks)
+    if kind == "settle":
+        return sum(len(one.tokens) for one in operation.settle.settlements)
+    selector = getattr(operation, kind).selector
+    return len(selector.ids) + len(selector.keys)
 
 
 def _check_operation(

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.access.permissions import Verb
+from taskraft_service.api.rpc.request_steps import RequestSteps
+from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.languages.patterns import compiled, is_pattern
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.leader.waiting_patterns import WAITING_STEPS_MAX
 
 
 class ConsumerSources:
@@ -62,6 +67,29 @@ class ConsumerSources:
         return [
             pb.TakeSource(tube=tube, weight=self.weight_of(tube)) for tube in self.allowed(tubes)
         ]
+
+
+def check_wait(sources: ConsumerSources, waiters: Waiters, tubes: int, steps: RequestSteps) -> None:
+    """Check that a consumer may wait with its patterns.
+
+    Args:
+        sources: the sources of the consumer.
+        waiters: the waiting consumers.
+        tubes: the number of tubes.
+        steps: the steps of the request.
+
+    Raises:
+        CallRefused: TOO_MANY_STEPS; OVERLOADED, the patterns of all waiting consumers together.
+    """
+    if sources.has_patterns:
+        steps.count(max(tubes, limits.WAITING_NAMES_MIN) * sources.patterns.steps_max)
+        if not waiters.has_room_for(sources.patterns):
+            raise CallRefused(
+                error_pb2.Error.OVERLOADED,
+                "the patterns of all waiting consumers need more than"
+                f" {WAITING_STEPS_MAX} steps for each new tube",
+                {"limit": str(WAITING_STEPS_MAX)},
+            )
 
 
 def check_sources(violations: Violations, path: str, sources: Sequence[pb.TakeSource]) -> None:

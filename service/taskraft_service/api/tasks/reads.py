@@ -85,7 +85,7 @@ class TaskReadHandlers:
         )
 
     def _can_read_here(self, request: pb.GetTasksRequest | pb.ListTasksRequest) -> bool:
-        return self._reader.can_read_here(request.consistency, [request.tube])
+        return self._reader.can_read_here(request.consistency, request.tube)
 
     async def get_tasks(self, call: UnaryCall[pb.GetTasksRequest]) -> bytes:
         """Return the selected tasks, with records of failed tasks that were removed."""

@@ -25,6 +25,7 @@ from taskraft_service.api.tasks.consumer_sources import (
     ConsumerSources,
     check_sources,
     check_types,
+    check_wait,
 )
 from taskraft_service.api.tasks.waiting_take import WaitingTake, narrowed_take
 from taskraft_service.entries.encoded_command import EncodedCommand
@@ -81,8 +82,9 @@ class TakeHandler:
         sources = ConsumerSources(request.sources, call.caller)
         await self._check_existence(call, sources)
         wait = call.wait_seconds(request.wait_ms if request.HasField("wait_ms") else None)
-        applied = await self._take_at_once(call, sources, wait)
+        applied, tubes = await self._take_at_once(call, sources, wait)
         if applied is None:
+            check_wait(sources, self._waiters, len(self._reader.applied.tube_names()), call.steps)
             since_ms = self._reader.wall_now_ms()
             waiting = WaitingTake(
                 request,
@@ -98,10 +100,10 @@ class TakeHandler:
                     until_ms=since_ms + int(wait * 1_000),
                 ),
             )
-            applied = await self._wait(waiting, wait)
+            applied, tubes = await self._wait(waiting, wait)
         result = result_of(applied, TakeResult)
         if not result.tasks:
-            self._unlogged_calls.count_take_timeout(self._existing(sources))
+            self._unlogged_calls.count_take_timeout(tubes)
         answer, undelivered = encode_take(applied, result, request)
         if undelivered:
             self._give_back(call, [task.token for task in undelivered])
@@ -130,8 +132,8 @@ class TakeHandler:
 
     async def _take_at_once(
         self, call: UnaryCall[pb.TakeTasksRequest], sources: ConsumerSources, wait: float
-    ) -> AppliedCommand | None:
-        """Take without waiting; return None if the call has to wait.
+    ) -> tuple[AppliedCommand | None, Sequence[str]]:
+        """Take without waiting; return the outcome, None if the call has to wait, and the tubes.
 
         A call with a request_id is proposed first, because the log may hold its answer. A task
         that is chosen by id is taken now or not at all.
@@ -139,13 +141,13 @@ class TakeHandler:
         request = call.request
         is_chosen = request.HasField("task_id")
         if wait > 0 and not is_chosen and not request.request_id:
-            return None
-        tubes = self._existing(sources)
+            return None, ()
+        tubes = await self._existing(call, sources)
         encoded = narrowed_take(request, sources, tubes, request.tasks_max or 1, request_key(call))
         applied = await self._taken(call, encoded)
         if wait <= 0 or is_chosen or result_of(applied, TakeResult).tasks:
-            return applied
-        return None
+            return applied, tubes
+        return None, tubes
 
     async def _taken(
         self, call: UnaryCall[pb.TakeTasksRequest], encoded: EncodedCommand
@@ -173,30 +175,46 @@ class TakeHandler:
             if isinstance(result, TakeResult) and result.tasks:
                 self._give_back(call, [task.token for task in result.tasks])
 
-    def _existing(self, sources: ConsumerSources) -> list[str]:
+    async def _existing(
+        self, call: UnaryCall[pb.TakeTasksRequest], sources: ConsumerSources
+    ) -> list[str]:
         """Return the existing tubes that the sources name, in order of the sources, each once.
 
         A pattern stands for the matching tubes that the caller may take from.
+
+        Raises:
+            CallRefused: TOO_MANY_STEPS.
         """
         queue = self._reader.applied
         if not sources.has_patterns:
             wanted = dict.fromkeys(sources.names)
             return [name for name in wanted if queue.tube_number(name) is not None]
-        names, rank_of = queue.tube_names(), sources.patterns.rank_of
-        ranked = [
-            (rank, name)
-            for span in sources.patterns.candidates(names)
-            for name in names[span.start : span.stop]
-            if sources.allows(name) and (rank := rank_of(name)) is not None
-        ]
-        return [name for _, name in sorted(ranked)]
+        patterns = sources.patterns
+        found = await call.steps.matching(queue.tube_names(), patterns, sources.allows)
+        ranks = await call.steps.in_slices(found, patterns.rank_of, patterns.steps_max)
+        ranked = sorted(zip(ranks, found, strict=True), key=lambda pair: pair[0] or 0)
+        return [name for _, name in ranked]
 
-    async def _wait(self, waiting: WaitingTake, seconds: float) -> AppliedCommand:
-        """Wait among the consumers of the leader; return an empty take when the time is over."""
+    async def _wait(
+        self, waiting: WaitingTake, seconds: float
+    ) -> tuple[AppliedCommand, Sequence[str]]:
+        """Wait among the consumers of the leader; return an empty take when the time is over.
+
+        Returns:
+            The take, and the existing tubes on which the call waited until the time was over.
+        """
+        until = asyncio.get_running_loop().time() + seconds
+        tubes: Sequence[str] = ()
         self._waiters.add(waiting)
         self._executor.submitter.wake()
         try:
-            await asyncio.wait((waiting.outcome,), timeout=seconds)
+            while self._waiters.add_more(waiting):
+                self._executor.submitter.wake()
+                await asyncio.sleep(0)
+            left = max(until - asyncio.get_running_loop().time(), 0.0)
+            await asyncio.wait((waiting.outcome,), timeout=left)
+            if not waiting.outcome.done():
+                tubes = self._waiters.tubes_of(waiting)
             self._waiters.remove(waiting)
             if not waiting.outcome.done():
                 # A claim in flight may still bring tasks, which must not be lost.
@@ -207,15 +225,16 @@ class TakeHandler:
         finally:
             self._waiters.remove(waiting)
         if waiting.outcome.done():
-            return waiting.outcome.result()
+            return waiting.outcome.result(), tubes
         waiting.outcome.cancel()
         queue = self._reader.applied
-        return AppliedCommand(
+        timed_out = AppliedCommand(
             queue.applied_index,
             self._reader.now_ms(),
             queue.wall_offset_ms,
             TakeResult((), waiting.cut_short),
         )
+        return timed_out, [name for name in tubes if queue.tube_number(name) is not None]
 
 
 def check_take(request: pb.TakeTasksRequest) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from taskraft.v1 import error_pb2
@@ -11,6 +13,7 @@ from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
+from taskraft_service.api.rpc.request_steps import MESSAGE_STEPS, RequestSteps
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import check_page_request
 from taskraft_service.api.state.command_executor import (
@@ -42,7 +45,7 @@ from taskraft_service.command_codecs.tubes import (
     UPDATE_TUBE,
 )
 from taskraft_service.entries.encoded_command import encode_leader_command
-from taskraft_service.languages.patterns import PatternSet, is_pattern
+from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
@@ -54,25 +57,24 @@ from taskraft_service.queue.queue import Queue
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["TubeService"]
 
 
-def _selected(queue: Queue, wanted: Sequence[str], caller: Caller) -> Sequence[str]:
+TOTAL_SLICE: Final = 500
+"""Number of tubes whose statistics are added in one turn of the event loop."""
+
+
+async def _selected(
+    queue: Queue, wanted: Sequence[str], caller: Caller, steps: RequestSteps
+) -> Sequence[str]:
     """Return the requested tubes that the caller may read, in order of name.
 
-    Plain names are looked up without a scan of all tubes, and a caller with the permission on all
-    tubes is not checked per tube.
+    A caller with the permission on all tubes is not checked per tube.
+
+    Raises:
+        CallRefused: TOO_MANY_STEPS.
     """
     if not wanted and caller.may(Verb.READ, ALL_TUBES):
         return queue.tube_names()
-    if wanted and not any(map(is_pattern, wanted)):
-        found = [name for name in sorted(set(wanted)) if queue.tube_number(name) is not None]
-        return [name for name in found if caller.may(Verb.READ, name)]
     patterns = PatternSet(wanted or (ALL_TUBES,))
-    names = queue.tube_names()
-    return [
-        name
-        for span in patterns.candidates(names)
-        for name in names[span.start : span.stop]
-        if caller.may(Verb.READ, name) and patterns.matches(name)
-    ]
+    return await steps.matching(queue.tube_names(), patterns, partial(caller.may, Verb.READ))
 
 
 class TubeService:
@@ -127,9 +129,7 @@ class TubeService:
                     pb.GetStatisticsRequest,
                     ExecutionSite.BY_CONSISTENCY,
                     self.get_statistics,
-                    lambda request: self._reader.can_read_here(
-                        request.consistency, request.tubes or ("*",)
-                    ),
+                    lambda request: self._reader.is_local(request.consistency),
                 ),
                 self._history.method(),
                 self._consumers.method(),
@@ -224,26 +224,38 @@ class TubeService:
         check_page_request(request, "names", request.names)
         queue = await self._reader.queue(request.consistency)
         page, next_token = page_of(
-            _selected(queue, request.names, call.caller),
+            await _selected(queue, request.names, call.caller, call.steps),
             lambda name: name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
             list_fingerprint("tubes", *request.names),
         )
+        queue, offset_ms = self._reader.applied, self._reader.wall_offset_ms
         views = [view for name in page if (view := queue.tube(name)) is not None]
         return pb.ListTubesResponse(
-            tubes=[tube_message(view, self._reader.wall_offset_ms) for view in views],
+            tubes=await call.steps.in_slices(
+                views, lambda view: tube_message(view, offset_ms), MESSAGE_STEPS
+            ),
             next_page_token=next_token,
         )
 
     async def get_statistics(
         self, call: UnaryCall[pb.GetStatisticsRequest]
     ) -> pb.GetStatisticsResponse:
-        """Return the statistics of a page of tubes, and the sum over all selected tubes."""
+        """Return the statistics of a page of tubes, and the sum over all selected tubes.
+
+        Entries may be applied between the slices of a long answer.
+
+        Raises:
+            CallRefused: INVALID_FIELD, TOO_MANY_STEPS.
+            NotProposed: a selected tube is temporary, and only the leader holds its tasks.
+        """
         request = call.request
         check_page_request(request, "tubes", request.tubes)
         queue = await self._reader.queue(request.consistency)
-        names = _selected(queue, request.tubes, call.caller)
+        revision = queue.applied_index
+        names = await _selected(queue, request.tubes, call.caller, call.steps)
+        self._reader.check_holds(names)
         page, next_token = page_of(
             names,
             lambda name: name,
@@ -252,36 +264,47 @@ class TubeService:
             list_fingerprint("statistics", *request.tubes),
         )
         queues, waiting = self._reader.queues, self._waiters.waiting_count
-        shown = [
-            statistics_message(
-                counts,
-                waiting(counts.tube),
-                self._reader.wall_offset_ms,
-                transitions=request.transitions,
-                brief=request.brief,
-            )
-            for counts in queues.statistics(page)
-        ]
+
+        def shown_of(name: str) -> list[pb.TubeStatistics]:
+            return [
+                statistics_message(
+                    counts,
+                    waiting(name),
+                    self._reader.wall_offset_ms,
+                    transitions=request.transitions,
+                    brief=request.brief,
+                )
+                for counts in queues.statistics((name,))
+            ]
+
+        found = await call.steps.in_slices(page, shown_of, MESSAGE_STEPS)
+        shown = [one for some in found for one in some]
         for one in () if request.brief else shown:
             self._unlogged_calls.add_to(one, (one.tube,))
         is_whole = not request.tubes and call.caller.may(Verb.READ, ALL_TUBES)
         return pb.GetStatisticsResponse(
             tubes=shown,
-            total=self._total(None if is_whole else names, transitions=request.transitions),
+            total=await self._total(None if is_whole else names, transitions=request.transitions),
             now_ms=self._reader.wall_now_ms(),
-            revision=queue.applied_index,
+            revision=revision,
             next_page_token=next_token,
         )
 
-    def _total(self, names: Sequence[str] | None, *, transitions: bool) -> pb.TubeStatistics:
+    async def _total(self, names: Sequence[str] | None, *, transitions: bool) -> pb.TubeStatistics:
         """Return the sum over some tubes; None means all tubes, from the running totals."""
+        queues = self._reader.queues
+        first = None if names is None else names[:TOTAL_SLICE]
+        counts = queues.total_statistics(first)
+        for start in range(TOTAL_SLICE, len(names or ()), TOTAL_SLICE):
+            await asyncio.sleep(0)
+            more = (names or ())[start : start + TOTAL_SLICE]
+            counts = counts.plus(queues.total_statistics(more))
         known = self._reader.applied.tube_number
         waited_on = self._waiters.tubes_with_consumers() if names is None else names
         noted = self._unlogged_calls.tubes() if names is None else names
         waiting = sum(
             self._waiters.waiting_count(name) for name in waited_on if known(name) is not None
         )
-        counts = self._reader.queues.total_statistics(names)
         offset_ms = self._reader.wall_offset_ms
         total = total_message(counts, waiting, offset_ms, transitions=transitions)
         self._unlogged_calls.add_to(total, [name for name in noted if known(name) is not None])

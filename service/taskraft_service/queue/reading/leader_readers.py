@@ -174,6 +174,10 @@ class LeaderReaders:
         """Return the names of the temporary tubes; this queue does not hold their tasks."""
         return tuple(self._state.tubes.temporary)
 
+    def is_temporary(self, tube: str) -> bool:
+        """Return whether a tube is temporary; False for an unknown tube."""
+        return tube in self._state.tubes.temporary
+
     def redefined_tubes(self) -> Iterable[str]:
         """Return the temporary tubes that were created, changed or dropped since the last call."""
         return self._state.signals.fetch_redefined()

@@ -238,7 +238,7 @@ class QueueReaders(LeaderReaders):
         """Return the principals with sessions; the empty name: sessions without a principal."""
         return list(self._state.sessions.by_owner)
 
-    def session_ids(self, owner: str) -> list[str]:
+    def session_ids_of(self, owner: str) -> list[str]:
         """Return the ids of the sessions of a principal."""
         return list(self._state.sessions.by_owner.get(owner, ()))
 
@@ -246,6 +246,15 @@ class QueueReaders(LeaderReaders):
         """Return the leases of a session in take order; empty for an unknown session."""
         session = self._state.sessions.get(session_id)
         return [] if session is None else list(session.held)
+
+    def session_ids(self) -> list[str]:
+        """Return the ids of all sessions, in no order."""
+        return list(self._state.sessions)
+
+    def leased(self, tokens: Iterable[int]) -> list[TaskView]:
+        """Return the tasks of some leases; leases that have ended are left out."""
+        leases = self._state.leases
+        return [self._view(leases[token]) for token in tokens if token in leases]
 
     def held(self, session_id: str) -> list[TaskView]:
         """Return the tasks that a session holds, in take order; empty for an unknown session."""

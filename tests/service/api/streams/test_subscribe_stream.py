@@ -90,6 +90,7 @@ class Submitter:
 class Reading:
     """Reads of a queue in which no session holds a task, at 5 ms."""
 
+    applied = SimpleNamespace(tube_names=lambda: ())
     queues = SimpleNamespace(
         held=lambda _session_id: (),
         cancelled=lambda _session_id: (),

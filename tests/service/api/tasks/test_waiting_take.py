@@ -57,7 +57,7 @@ class Returns:
 
 
 class Reading:
-    applied = SimpleNamespace(applied_index=5, wall_offset_ms=2)
+    applied = SimpleNamespace(applied_index=5, wall_offset_ms=2, tube_number=lambda _: 1)
 
     @staticmethod
     def now_ms():
@@ -87,7 +87,11 @@ class Bench:
         )
 
     def wait(self, seconds):
-        return asyncio.ensure_future(self.api._wait(self.taker, seconds))
+        async def outcome():
+            taken, _ = await self.api._wait(self.taker, seconds)
+            return taken
+
+        return asyncio.ensure_future(outcome())
 
     async def claim(self):
         await turns_until(lambda: len(self.waiters) == 1)

@@ -10,7 +10,7 @@
     │   └── Overloaded, RateLimited, TubeFull, TubePaused
     ├── NotFoundError        TubeNotFound, TaskNotFound, SessionNotFound, ...
     ├── ConflictError        TubeExists, KeyTaken, LeaseStale, WrongState, ...
-    ├── InvalidError         InvalidField, PayloadTooLarge
+    ├── InvalidError         InvalidField, PayloadTooLarge, TooManySteps
     ├── LimitError           LimitReached, DiskLow
     ├── AccessError          NoCredentials, NotAllowed
     ├── CursorTrimmed, NotSupported, InternalError
@@ -74,6 +74,7 @@ from taskraft.errors._permanent import (
     NotAllowed,
     NotSupported,
     PayloadTooLarge,
+    TooManySteps,
     Violation,
 )
 from taskraft.errors._retryable import (
@@ -148,6 +149,7 @@ __all__ = [
     "StateDamaged",
     "TaskNotFound",
     "TaskraftError",
+    "TooManySteps",
     "TubeBusy",
     "TubeExists",
     "TubeFull",

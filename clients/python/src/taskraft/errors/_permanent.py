@@ -37,6 +37,12 @@ class PayloadTooLarge(InvalidError):
     reason = "PAYLOAD_TOO_LARGE"
 
 
+class TooManySteps(InvalidError):
+    """The request needs more steps, such as comparisons with patterns, than one request may."""
+
+    reason = "TOO_MANY_STEPS"
+
+
 class LimitError(TaskraftError):
     """The cluster has reached a limit."""
 

@@ -129,6 +129,10 @@ class Error(_message.Message):
         """A field is missing, malformed or out of range. The BadRequest detail lists all violations.
         INVALID_ARGUMENT.
         """
+        TOO_MANY_STEPS: Error._Reason.ValueType  # 42
+        """The request needs more steps, such as comparisons of names with patterns, than one request may
+        take; metadata steps and limit are the numbers. INVALID_ARGUMENT.
+        """
         TUBE_PAUSED: Error._Reason.ValueType  # 50
         """The tube is paused for puts or for takes. UNAVAILABLE."""
         DRAINING: Error._Reason.ValueType  # 51
@@ -269,6 +273,10 @@ class Error(_message.Message):
     INVALID_FIELD: Error.Reason.ValueType  # 41
     """A field is missing, malformed or out of range. The BadRequest detail lists all violations.
     INVALID_ARGUMENT.
+    """
+    TOO_MANY_STEPS: Error.Reason.ValueType  # 42
+    """The request needs more steps, such as comparisons of names with patterns, than one request may
+    take; metadata steps and limit are the numbers. INVALID_ARGUMENT.
     """
     TUBE_PAUSED: Error.Reason.ValueType  # 50
     """The tube is paused for puts or for takes. UNAVAILABLE."""

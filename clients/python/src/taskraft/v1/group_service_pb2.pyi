@@ -507,7 +507,9 @@ class ListGroupsRequest(_message.Message):
 
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names, or patterns in which "*" matches any characters, at most 1 000. Empty: all groups."""
+        """Names, or patterns in which "*" matches any characters, at most 1 000. Empty: all groups. A
+        request whose patterns need more than 1 000 000 steps is refused with TOO_MANY_STEPS.
+        """
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:

@@ -149,7 +149,10 @@ class TakeSource(_message.Message):
     WEIGHT_FIELD_NUMBER: _builtins.int
     YIELDING_FIELD_NUMBER: _builtins.int
     tube: _builtins.str
-    """Name of the tube, or a pattern in which "*" matches any characters."""
+    """Name of the tube, or a pattern in which "*" matches any characters. Patterns that need too many
+    steps are refused with TOO_MANY_STEPS, or with OVERLOADED if the patterns of all waiting consumers
+    together need too many.
+    """
     weight: _builtins.int
     """Share of this tube when several sources have ready tasks, 1 to 1 000 000. Each tube that a
     pattern matches has this weight. Either all sources of a take have a weight or none. 0: no
@@ -2332,9 +2335,10 @@ class ExecuteBatchRequest(_message.Message):
     @_builtins.property
     def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchOperation]:
         """The operations, 1 to 100, executed in order, all or none. Each operation names its tasks by id,
-        unique key or lease, and no task may be named twice in a batch. Puts of a batch do not wait. If
-        an operation is refused, the batch is refused; metadata operation is the index of that
-        operation and metadata item the index of the item in it, both from 0.
+        unique key or lease, and no task may be named twice in a batch. All operations together have at
+        most 10 000 tasks, lease tokens, ids and keys. Puts of a batch do not wait. If an operation is
+        refused, the batch is refused; metadata operation is the index of that operation and metadata
+        item the index of the item in it, both from 0.
         """
 
     def __init__(

@@ -849,7 +849,9 @@ class ListTubesRequest(_message.Message):
     """The next_page_token of the previous page. Empty: the first page."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names, or patterns in which "*" matches any characters, at most 1 000. Empty: all tubes."""
+        """Names, or patterns in which "*" matches any characters, at most 1 000. Empty: all tubes. A request
+        whose patterns need more than 1 000 000 steps is refused with TOO_MANY_STEPS.
+        """
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
@@ -930,7 +932,8 @@ class GetStatisticsRequest(_message.Message):
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names, or patterns in which "*" matches any characters, at most 1 000. Names of no tube are
-        ignored. Empty: all tubes.
+        ignored. Empty: all tubes. A request whose patterns need more than 1 000 000 steps is refused
+        with TOO_MANY_STEPS.
         """
 
     @_builtins.property

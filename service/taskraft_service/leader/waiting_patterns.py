@@ -1,0 +1,138 @@
+"""Compare tubes with the patterns of the waiting consumers.
+
+A tube that is created is compared with each distinct set of waiting patterns once. A consumer that
+begins to wait is compared with the existing tubes in steps, because a pattern can match all tubes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Final
+
+from taskraft_service.languages.patterns import PatternSet
+from taskraft_service.leader.waiting_consumer import WaitingConsumer
+
+WAITING_STEPS_MAX: Final = 50_000
+"""Maximum number of steps that compare a new tube with the patterns of all waiting consumers."""
+SLICE_STEPS: Final = 4_000
+"""Number of steps after which ``add_candidates`` returns."""
+
+
+class WaitingPatterns:
+    """The sets of patterns of the waiting consumers, and the names that were compared with them."""
+
+    def __init__(self) -> None:
+        self._patterns: dict[WaitingConsumer, PatternSet] = {}
+        """The patterns of each consumer, in order of arrival."""
+        self._shared: dict[PatternSet, int] = {}
+        """For each set of patterns, the number of its consumers."""
+        self._steps = 0
+        """Maximum number of steps that compare a new tube with all patterns."""
+        self._names: Sequence[str] = ()
+        """The names of all tubes, when the last consumer was added."""
+        self._existing: frozenset[str] = frozenset()
+        """The names in ``_names``."""
+        self._compared: frozenset[str] = frozenset()
+        """Names of these that were compared with all patterns, or that are candidates."""
+        self._created: set[str] = set()
+        """Further names that were compared with all patterns."""
+        self._candidates: dict[WaitingConsumer, list[str]] = {}
+        """For consumers that are not added to all of their tubes yet, the names to compare."""
+
+    def __len__(self) -> int:
+        return len(self._patterns)
+
+    def add(
+        self,
+        consumer: WaitingConsumer,
+        patterns: PatternSet,
+        names: Sequence[str],
+        awaited: Iterable[str],
+    ) -> None:
+        """Add a consumer that waits with some patterns.
+
+        Args:
+            consumer: the consumer.
+            patterns: its patterns.
+            names: the names of all tubes, in order.
+            awaited: further names on which consumers wait, for example of tubes to be created.
+        """
+        if names is not self._names:
+            self._names, self._existing = names, frozenset(names)
+            self._compared = (self._compared | self._created) & self._existing
+        if not self._patterns:
+            self._compared = self._existing
+        self._created.clear()
+        self._patterns[consumer] = patterns
+        if patterns not in self._shared:
+            self._steps += patterns.steps_max
+        self._shared[patterns] = self._shared.get(patterns, 0) + 1
+        self._candidates[consumer] = [
+            *(
+                name
+                for span in patterns.candidates(names)
+                for name in names[span.start : span.stop]
+            ),
+            *(name for name in awaited if name not in self._existing),
+        ]
+
+    def remove(self, consumer: WaitingConsumer) -> None:
+        """Remove a consumer, if it waits with patterns."""
+        self._candidates.pop(consumer, None)
+        patterns = self._patterns.pop(consumer, None)
+        if patterns is not None:
+            self._shared[patterns] -= 1
+            if not self._shared[patterns]:
+                del self._shared[patterns]
+                self._steps -= patterns.steps_max
+
+    def has_room_for(self, patterns: PatternSet) -> bool:
+        """Return whether these and all waiting patterns take few enough steps for a new tube."""
+        more = 0 if patterns in self._shared else patterns.steps_max
+        return self._steps + more <= WAITING_STEPS_MAX
+
+    def add_candidates(
+        self,
+        consumer: WaitingConsumer,
+        tubes: Container[str],
+        add_to: Callable[[WaitingConsumer, str], None],
+    ) -> bool:
+        """Call ``add_to`` with tubes that the patterns of a consumer match.
+
+        Args:
+            consumer: the consumer.
+            tubes: the tubes that were compared with all patterns before.
+            add_to: adds the consumer to a tube.
+
+        Returns:
+            Whether candidates are left for another call.
+        """
+        candidates = self._candidates.pop(consumer, [])
+        steps = 0
+        for place, name in enumerate(candidates):
+            if steps >= SLICE_STEPS:
+                self._candidates[consumer] = candidates[place:]
+                return True
+            patterns = self._patterns[consumer]
+            steps += patterns.steps_max
+            if consumer.allows(name) and patterns.matches(name):
+                steps += 1 if name in tubes or not self.is_new(name) else self._steps
+                add_to(consumer, name)
+        return False
+
+    def is_new(self, name: str) -> bool:
+        """Return whether a tube must be compared with all patterns."""
+        return name not in self._compared and name not in self._created
+
+    def compare(self, name: str) -> Sequence[WaitingConsumer]:
+        """Return the consumers with a pattern that matches a new tube, in order of arrival."""
+        if not self._patterns:
+            return ()
+        self._created.add(name)
+        # Many consumers share one set of patterns, because they have the same sources.
+        matching = {patterns for patterns in self._shared if patterns.matches(name)}
+        return [
+            consumer
+            for consumer, patterns in (self._patterns.items() if matching else ())
+            if patterns in matching and consumer.allows(name)
+        ]
