@@ -45,7 +45,13 @@ _UNKNOWN: Final = Place("unknown")
 
 
 def cpu_clock_of_this_thread() -> Callable[[], float]:
-    """Return the CPU clock of the calling thread, in seconds, for other threads to read."""
+    """Return the CPU clock of the calling thread, in seconds, for other threads to read.
+
+    macOS has no such clock. There, the clock counts all threads of the process, so a blocked event
+    loop counts as busy while other threads work.
+    """
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return time.process_time
     return partial(time.clock_gettime, time.pthread_getcpuclockid(threading.get_ident()))
 
 

@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 import structlog
 
+from taskraft_service.process import loop_watch
 from taskraft_service.process.loop_runs import Place
 from taskraft_service.process.loop_watch import HANG_CHECKS_MIN, LoopWatch
 
@@ -69,6 +72,22 @@ async def test_a_longer_hang_than_the_minimum_is_allowed():
     assert bench.ends == []
     bench.check(1)
     assert "30 s" in bench.ends[0]
+
+
+def test_the_cpu_clock_counts_the_work_of_the_thread_that_asked_for_it(monkeypatch):
+    def work():
+        return sum(range(200_000))
+
+    clock = loop_watch.cpu_clock_of_this_thread()
+    before = clock()
+    other = threading.Thread(target=work)
+    other.start()
+    other.join()
+    of_others = clock() - before
+    work()
+    assert clock() - before > 2 * of_others, "the other thread worked as much"
+    monkeypatch.delattr(time, "pthread_getcpuclockid")
+    assert loop_watch.cpu_clock_of_this_thread() is time.process_time
 
 
 HUNG = """
