@@ -15,7 +15,7 @@ from taskraft_service.access.permission_rules import OF_OPERATORS
 from taskraft_service.access.principals import Principals
 from taskraft_service.cluster.member_identity import JoinRefused, resolve_member_identity
 from taskraft_service.cluster.member_requests import send_add_member
-from taskraft_service.languages.patterns import TubePattern
+from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.node_server import NodeServer
 from tests.authority import Authority
@@ -312,7 +312,7 @@ def names_in(node):
 
 async def test_a_node_that_adds_itself_by_the_setting_forwards_only_calls_with_tokens(three):
     for node in three.nodes:
-        node.server.components.membership._admits = [TubePattern("n*")]
+        node.server.components.membership._admits = PatternSet(["n*"])
     root = await three.leader.known("root")
     await create(root, MAIL)
     joined, leader = peer_of(three, "n9"), three.leader

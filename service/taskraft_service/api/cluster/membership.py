@@ -43,7 +43,7 @@ from taskraft_replication.node.status import NodeStatus
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.config.addresses import ConfigInvalid, port_of
-from taskraft_service.languages.patterns import TubePattern
+from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.leader.command_submitter import OutcomeUnknown
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.limits import NAME_BYTES_MAX
@@ -113,7 +113,7 @@ class MembershipChanges:
         self._cluster_id = cluster_id
         self._raft = raft
         self._leadership = leadership
-        self._admits = None if admits is None else [TubePattern(each) for each in admits]
+        self._admits = None if admits is None else PatternSet(admits)
         self._changing = asyncio.Lock()
         self.replacement_problem = ""
         """Reason for which the last attempt to complete a replacement failed; empty: no problem."""
@@ -154,7 +154,7 @@ class MembershipChanges:
         """
         if self._admits is None or any(is_named(info, name) for info in roster.members):
             return
-        if may_add_itself(roster, name) and any(each.matches(name) for each in self._admits):
+        if may_add_itself(roster, name) and self._admits.matches(name):
             return
         why = "was removed" if was_node_removed(roster, name) else "was never admitted"
         raise CallRefused(

@@ -87,8 +87,8 @@ def _field_value(content: Any, field: FieldDescriptor) -> Any:  # noqa: ANN401 -
 _CONTROLS: Final = re.compile(
     r"[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 )
-"""Characters that JSON and YAML leave unescaped, and that move the cursor, hide or reorder text on a
-terminal: DEL, C1 controls, separators of lines, and formatting characters of Unicode."""
+"""Characters that JSON and YAML leave unescaped, and that move the cursor, hide or reorder text on
+a terminal: DEL, C1 controls, separators of lines, and formatting characters of Unicode."""
 _TEXT_CONTROLS: Final = re.compile(rf"[\x00-\x1f]|{_CONTROLS.pattern}")
 
 
@@ -144,7 +144,6 @@ def _yaml_dumper() -> type:
         def analyze_scalar(self, scalar: str) -> Any:  # noqa: ANN401 - PyYAML has no types
             analysis = super().analyze_scalar(scalar)
             if _CONTROLS.search(scalar):
-                analysis.special_characters = True
                 analysis.allow_block_plain = analysis.allow_flow_plain = False
                 analysis.allow_single_quoted = analysis.allow_block = False
             return analysis
