@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup dev demo console screenshots test gate unstable nightly coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
         bench-core bench-peers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
         check-release check-stubs check-manifests setup-docs setup-proto \
-        go-parts real-collector k8s sbom image check-edge native test-native
+        go-parts real-collector k8s sbom image check-edge native test-native scan
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ sbom: setup ## Write the bill of materials of the image to var/sbom.json (Cyclon
 
 image: sbom ## Build the image with buildah, and run a node from it; needs root, buildah and debootstrap
 	@TASKRAFT_TEST_IMAGE=1 $(RUN) -m pytest -q --timeout 1800 -rs tests/k8s/test_image.py $(T)
+
+scan: setup ## Scan the locked dependencies for known vulnerabilities, with the scanners that are installed
+	@$(RUN) -m tools.dependency_scan
 
 long-tasks: setup ## Work two minutes on a task from Go and Node, over silent streams
 	@TASKRAFT_TEST_WORK_MS=120000 $(RUN) -m pytest -q tests/foreign/test_long_tasks.py $(T)
@@ -179,8 +182,8 @@ check-imports: setup
 check-edge:
 	@unset MAKEFLAGS; ! command -v cargo-clippy >/dev/null || ! $(PYTHON) -m tools.native_edge --crates || { \
 		cargo fmt --check --manifest-path edge/Cargo.toml && \
-		cargo clippy --quiet --all-targets --manifest-path edge/Cargo.toml -- --deny warnings && \
-		cargo test --quiet --manifest-path edge/Cargo.toml; }
+		cargo clippy --quiet --locked --all-targets --manifest-path edge/Cargo.toml -- --deny warnings && \
+		cargo test --quiet --locked --manifest-path edge/Cargo.toml; }
 
 check-contract: setup
 	@$(VENV)/bin/buf lint

@@ -19,6 +19,8 @@ FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
 MAKEFILE = (ROOT / "Makefile").read_text()
 INSTALLATION = "sudo apt-get install --yes --no-install-recommends "
+PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+")
+"""An action by the full hash of a commit, with the version of the commit as a comment."""
 EXPRESSION = re.compile(r"\$\{\{.*?\}\}|\$\(\(.*?\)\)")
 
 
@@ -48,6 +50,20 @@ def test_a_workflow_runs_targets_of_the_makefile(workflow):
     named = [goal for command in commands(workflow) for goal in goals(command)]
     assert named
     assert set(named) <= set(targets())
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_each_action_is_pinned_to_a_commit_with_its_version_beside(workflow):
+    """A tag of an action can be moved to other code."""
+    uses = re.findall(r"uses: (.*)", workflow.read_text())
+    assert uses
+    assert [one for one in uses if not PINNED.fullmatch(one)] == []
+
+
+def test_the_versions_of_the_native_edge_are_locked_without_the_address_of_a_mirror():
+    lock = (ROOT / "edge" / "Cargo.lock").read_text()
+    sources = set(re.findall(r'^source = "(.*)"$', lock, re.MULTILINE))
+    assert sources == {"registry+https://github.com/rust-lang/crates.io-index"}
 
 
 def test_the_workflows_cover_checks_tests_long_runs_and_releases():

@@ -52,7 +52,7 @@ def download_crates() -> str:
     if not is_recent(version.stdout):
         floor = ".".join(map(str, rust_floor()))
         return f"cargo is older than {floor}: {version.stdout.strip()}"
-    command = [cargo, "fetch", "--quiet", "--manifest-path", str(MANIFEST)]
+    command = [cargo, "fetch", "--quiet", "--locked", "--manifest-path", str(MANIFEST)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=DOWNLOAD_SECONDS_MAX
@@ -67,7 +67,7 @@ def download_crates() -> str:
 def build(environment: Path) -> None:
     """Build the wheel and install it; exit if cargo is missing or the build fails."""
     sources = sorted(path for path in SOURCES.glob("src/**/*.rs"))
-    sources += [MANIFEST, SOURCES / "pyproject.toml"]
+    sources += [MANIFEST, SOURCES / "Cargo.lock", SOURCES / "pyproject.toml"]
     stamp, value = environment / ".native", digest(sources)
     if is_current(stamp, value):
         return
@@ -75,7 +75,7 @@ def build(environment: Path) -> None:
         sys.exit("the native edge needs cargo, the build tool of Rust, which is not installed")
     install(environment, "native")
     shutil.rmtree(WHEELS, ignore_errors=True)
-    command = [str(environment / "bin" / "maturin"), "build", "--release", "--quiet"]
+    command = [str(environment / "bin" / "maturin"), "build", "--release", "--locked", "--quiet"]
     command += ["--manifest-path", str(MANIFEST), "--out", str(WHEELS)]
     if subprocess.run(command, check=False).returncode != 0:
         sys.exit("the native edge was not built")

@@ -51,6 +51,7 @@ def parts(day: int) -> tuple[Part, ...]:
         day: days since 1970. Each night tries other seeds.
     """
     return (
+        Part("scan", ("scan",)),
         Part("tests", ("test", "T=--nightly")),
         Part("long-tasks", ("long-tasks",), ("go", "node")),
         Part("hostile-frames", ("hostile-frames",)),
