@@ -31,7 +31,6 @@ _NAMES: Final[Mapping[type[Message], Names]] = {
     task.PutTasksRequest: _of_put,
     task.ExecuteBatchRequest: _of_batch,
     group.CreateGroupRequest: lambda request: (request.group.name,),
-    group.StartGroupRequest: lambda request: (request.name,),
     group.CancelGroupRequest: lambda request: (request.name,),
     group.SetEndTaskRequest: lambda request: (request.name,),
     schedule.CreateScheduleRequest: lambda request: (request.schedule.name,),

@@ -34,7 +34,7 @@ def _create(request: pb.CreateGroupRequest, _raw: bytes, key: RequestKey) -> Cre
 
 
 def _start(request: pb.StartGroupRequest, _raw: bytes, key: RequestKey) -> StartGroup:
-    return StartGroup(request.name, key.scope + request.request_id, key.hash, key.owner)
+    return StartGroup(request.name, key.scope + request.request_id, key.hash)
 
 
 def _cancel(request: pb.CancelGroupRequest, _raw: bytes, key: RequestKey) -> CancelGroup:

@@ -306,7 +306,8 @@ async def test_the_content_of_a_groups_tasks_needs_read_permission_for_their_tub
     request = group_service_pb2.CreateGroupRequest(group=group_service_pb2.Group(**held))
     await root.groups.CreateGroup(request)
     cancel = group_service_pb2.CancelGroupRequest(name="billing.other")
-    assert not (await billing.groups.CancelGroup(cancel)).group.end_task.HasField("spec")
+    assert await refused(billing.groups.CancelGroup(cancel)) == "NOT_ALLOWED"
+    assert (await root.groups.CancelGroup(cancel)).group.end_task.HasField("spec")
 
 
 async def test_the_content_of_a_schedules_task_needs_read_permission_for_its_tube(node):

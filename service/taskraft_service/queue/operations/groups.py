@@ -63,7 +63,6 @@ class StartGroup:
     name: str
     request_id: str = ""
     request_hash: int = 0
-    owner: Ownership = EVERYBODY
 
 
 @value
@@ -147,9 +146,7 @@ def set_end_task(state: QueueState, command: SetEndTask) -> GroupResult | Refusa
     return GroupResult(group.view())
 
 
-def _find_own(
-    state: QueueState, command: SetEndTask | StartGroup | CancelGroup
-) -> TaskGroup | Refusal:
+def _find_own(state: QueueState, command: SetEndTask | CancelGroup) -> TaskGroup | Refusal:
     """Return the group of a command, or a refusal if it is missing or of another principal."""
     group = state.groups.find(command.name)
     if isinstance(group, Refusal):
@@ -195,7 +192,7 @@ def start_group(state: QueueState, command: StartGroup) -> GroupResult | Refusal
 
     A second start has no effect.
     """
-    group = _find_own(state, command)
+    group = state.groups.find(command.name)
     if isinstance(group, Refusal):
         return group
     if group.state is GroupState.HELD:

@@ -125,8 +125,8 @@ class Group(_message.Message):
     last_task_id: _builtins.int
     """Id of the end task or the abort task. 0: none was put. Set by the server."""
     owner: _builtins.str
-    """Principal that has created the group. Only the owner, and admins of its name, may start, cancel or
-    change the group. Empty: created without access control. Set by the server.
+    """Principal that has created the group. Only the owner, and admins of its name, may cancel the group or
+    replace its end task. Empty: created without access control. Set by the server.
     """
     @_builtins.property
     def end_task(self) -> Global___GroupTask:
