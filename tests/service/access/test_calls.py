@@ -453,8 +453,10 @@ async def test_a_masked_update_needs_the_permissions_of_the_whole_schedule(node)
     schedule = schedule_service_pb2.Schedule(
         name="billing.run", cron="* * * * *", tube="salaries", spec={"payload": b"who gets what"}
     )
-    await root.schedules.CreateSchedule(
-        schedule_service_pb2.CreateScheduleRequest(schedule=schedule)
+    own = schedule_service_pb2.Schedule(name="billing.run", cron="* * * * *", tube="billing.mail")
+    await billing.schedules.CreateSchedule(schedule_service_pb2.CreateScheduleRequest(schedule=own))
+    await root.schedules.UpdateSchedule(
+        schedule_service_pb2.UpdateScheduleRequest(schedule=schedule)
     )
 
     def change(**fields):

@@ -40,6 +40,9 @@ class Context:
     def __init__(self):
         self.ended = None
 
+    def peer(self):
+        return "ipv4:127.0.0.1:1"
+
     def set_trailing_metadata(self, metadata):
         self.metadata = metadata
 
