@@ -222,7 +222,8 @@ class GroupStorage:
         """Remove all other members and commit the whole log; return the removed members.
 
         Used when all other members are lost permanently. The state must have all effects of the
-        log, and must be durable. Call ``close`` afterwards: the next start uses the new membership.
+        log, and must be durable. Call ``close`` afterwards: the next start uses the new membership,
+        also of a founder whose settings do not name the founders.
         """
         before = self.memberships.at(self.memberships.last_index).roster
         info = find(before, member)
@@ -230,6 +231,7 @@ class GroupStorage:
         roster = replace(before, members=(replace(info, directory_id=self.directory_id),))
         last = self._log.last_index
         self.metadata.save_memberships([(last, ConfState(voters=(member,), roster=roster))])
+        self.metadata.leave_founders()
         self._commit = last
         return tuple(other.member for other in before.members if other.member != member)
 

@@ -108,6 +108,10 @@ class Metadata:
         }
         self._write("identity", content)
 
+    def leave_founders(self) -> None:
+        """Note that the stored membership, not the settings, has the members of the cluster."""
+        self._write("identity", {**self._read("identity"), "has_joined": True})
+
     def identity(self) -> Identity:
         """Return cluster, group and member of the data."""
         found = self._read("identity")

@@ -33,6 +33,12 @@ from taskraft_service.backup.snapshot_file import (
     report_nothing,
 )
 from taskraft_service.cluster.cluster_members import info_of
+from taskraft_service.cluster.interrupted_restore import (
+    INTERRUPTED,
+    begin_restore,
+    end_restore,
+    is_restoring,
+)
 from taskraft_service.cluster.member_identity import GROUP_ID
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.drivers import installed_drivers
@@ -151,7 +157,9 @@ def restore_cluster(
     except ReplicationError as error:
         raise RestoreRefused(str(error)) from error
     try:
+        begin_restore(config.data_dir)
         _restore_into(config, reader)
+        end_restore(config.data_dir)
     except BaseException:
         _remove_content(config.data_dir, whole=not existed)
         raise
@@ -161,6 +169,8 @@ def restore_cluster(
 
 
 def _check_empty(directory: Path) -> None:
+    if is_restoring(directory):
+        raise RestoreRefused(f"{directory} has {INTERRUPTED}")
     if directory.exists() and any(one.name not in _LEFT_ALONE for one in directory.iterdir()):
         raise RestoreRefused(f"{directory} is not empty; restore into an empty data directory")
 

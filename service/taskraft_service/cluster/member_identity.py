@@ -19,6 +19,7 @@ from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.storage.checked_file import read_checked
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.stored_member import StoredMember, stored_member
+from taskraft_service.cluster.interrupted_restore import INTERRUPTED, is_restoring
 from taskraft_service.cluster.lost_member import LostMember, LostMemberRecord
 from taskraft_service.cluster.member_requests import (
     ASK_PAUSE_SECONDS,
@@ -51,6 +52,10 @@ NO_MAJORITY: Final = (
 
 class JoinRefused(Exception):
     """The cluster refused this node or did not answer; the text says why, in one line."""
+
+
+class RestoreInterrupted(JoinRefused):
+    """The data directory has a part of a restored snapshot."""
 
 
 class DataMissing(JoinRefused):
@@ -115,10 +120,13 @@ async def resolve_member_identity(
 
     Raises:
         JoinRefused: the cluster refused this node or did not answer.
+        RestoreInterrupted: the directory has the files of an interrupted restore.
         DataMissing: the directory of a founder is empty, and the node may not found a cluster.
         DirectoryForeign: the data belongs to a member of another name or cluster.
         LogDamaged: small files of the member are damaged.
     """
+    if await asyncio.to_thread(is_restoring, config.data_dir):
+        raise RestoreInterrupted(f"{config.data_dir} has {INTERRUPTED}")
     record = LostMemberRecord(config.data_dir, GROUP_ID)
     lost = await asyncio.to_thread(record.read)
     if lost is not None and not await asyncio.to_thread(_is_in_place, record, lost, config):

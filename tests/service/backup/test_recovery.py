@@ -32,6 +32,23 @@ async def recover(config, *words, **options):
     return await asyncio.to_thread(runner.invoke, main, arguments, env=environment, **options)
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_each_founder_continues_without_the_names_of_the_founders(tmp_path, place):
+    async with cluster_in(tmp_path) as three:
+        await create(three.leader)
+        (task_id,) = (await put(three.leader, b"kept")).task_ids
+        node = three.nodes[place]
+        await turns_until(lambda: node.queue.applied_index == three.leader.queue.applied_index)
+        config = node.server.config
+    alone = config.model_copy(update={"peers": ""})
+    result = await recover(alone)
+    assert result.exit_code == 0, result.output
+    async with running(alone) as node:
+        assert [task.id for task in (await take(node)).tasks] == [task_id]
+        state = await node.cluster.GetClusterState(cluster_pb.GetClusterStateRequest())
+        assert [member.id for member in state.members] == [place + 1]
+
+
 async def test_one_of_three_nodes_continues_with_all_that_it_has(tmp_path):
     async with cluster_in(tmp_path) as three:
         leader, survivor = three.leader, three.followers[0]
