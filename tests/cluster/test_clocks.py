@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskraft import Client
+from taskraft.errors import WrongState
 from tests.cluster.node_clocks import HOUR_MS, NodeClocks
 from tools.local_cluster import LocalCluster
 
@@ -31,13 +32,19 @@ def restart(cluster, *clocks):
 
 
 @pytest.mark.parametrize("ahead_ms", AHEAD_OR_BEHIND)
-def test_a_leader_with_a_wrong_wall_clock_keeps_leases_and_tasks(nodes, ahead_ms):
+def test_leases_outlive_a_wall_clock_that_is_wrong_and_then_right_again(nodes, ahead_ms):
     with Client(nodes.target) as client:
         tube = client.tube("work")
         tube.put_many([str(n) for n in range(TASKS)], ttl="1h", ttr="10m")
         taken = tube.take_many(TAKEN, wait=0)
         follower = NodeClocks(next(node for node in nodes.nodes if node is not nodes.leader()))
         follower.set_wall(ahead_ms)
+        restart(nodes, follower)
+        with pytest.raises(WrongState, match="wall clock"):
+            client.transfer_leadership(follower.node.name)
+        client.transfer_leadership()
+        assert nodes.leader() is not follower.node
+        follower.set_wall(0)
         restart(nodes, follower)
         client.transfer_leadership(follower.node.name)
         tasks = tube.stats().tasks

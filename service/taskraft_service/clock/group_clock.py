@@ -27,6 +27,9 @@ ESTIMATED: Final = "another member"
 AGREED: Final = "the wall clocks of a majority"
 LEAST: Final = "the least of the wall clocks, which disagree"
 
+CONFIRM_CHECKS: Final = 3
+"""Number of consecutive comparisons that must find an error of the own wall clock before the clock
+counts as wrong. A beacon that arrives late under load looks like an error until the next beacon."""
 RECOVERED_MS: Final = WALL_TOLERANCE_MS // 2
 """A wall clock that deviated counts as correct again once its error is at most this value."""
 
@@ -90,6 +93,8 @@ class GroupClock:
         self._monotonic_ms = monotonic_ms
         self._agreed_ms: int | None = None
         self._agreed_at_ms = 0
+        self._deviations = 0
+        """Number of consecutive comparisons that found an error of the own wall clock."""
         self.deviates = False
         """Whether the wall clock of this node differs from the wall clocks of a majority."""
         self.started_by = ""
@@ -198,7 +203,9 @@ class GroupClock:
             self._agreed_ms = agreed_value(self.wall_offsets(), self._group.has_quorum)
             self._agreed_at_ms = self._monotonic_ms()
         deviation_ms = abs(self.wall_deviation_ms or 0)
-        self.deviates = deviation_ms > (RECOVERED_MS if self.deviates else WALL_TOLERANCE_MS)
+        is_off = deviation_ms > (RECOVERED_MS if self.deviates else WALL_TOLERANCE_MS)
+        self._deviations = self._deviations + 1 if is_off else 0
+        self.deviates = self._deviations >= CONFIRM_CHECKS
 
     def wall_offsets(self) -> dict[MemberId, int]:
         """Return wall clock minus cluster time of each voter that is present and knows both."""

@@ -41,11 +41,11 @@ After a start of all nodes, every running voter sends a beacon within this time.
 REPORT_AFTER_MS: Final = 1_000
 """Time after which a new leader logs that it waits."""
 RETRY_MS: Final = 100
-TRANSFER_AFTER_CHECKS: Final = 10
-"""Number of consecutive checks that must find the wall clock wrong before the leadership is
-transferred."""
-TRANSFER_RETRY_CHECKS: Final = 30
-"""Number of checks between two attempts to transfer the leadership."""
+TRANSFER_AFTER_MS: Final = 6_000
+"""Time from the check that finds the own wall clock wrong to the transfer of the leadership. With
+the comparisons before that check, a leader transfers within 10 s of the error."""
+TRANSFER_RETRY_MS: Final = 5_000
+"""Minimum time between two attempts to transfer the leadership."""
 
 
 WRONG: Final = "the wall clock of this node differs from the clocks of a majority; set the clock"
@@ -107,7 +107,8 @@ class ClockKeeper:
         self._correction_term = Term(0)
         self._told = RIGHT
         self._is_alone_told = False
-        self._wrong_checks = 0
+        self._transfer_at_ms: int | None = None
+        """When to transfer the leadership; None: the wall clock is right, or this node follows."""
 
     @property
     def problem(self) -> str:
@@ -197,12 +198,17 @@ class ClockKeeper:
         self._clock.compare()
         self._tell(serves=leadership.serves)
         if not leadership.serves:
-            self._wrong_checks = 0
+            self._transfer_at_ms = None
             return
         await self._correct(leadership.leader_and_term[1])
-        self._wrong_checks = self._wrong_checks + 1 if self._clock.deviates else 0
-        is_due = self._wrong_checks % TRANSFER_RETRY_CHECKS == TRANSFER_AFTER_CHECKS
-        if is_due and (successor := self._successor()) is not None:
+        if not self._clock.deviates:
+            self._transfer_at_ms = None
+            return
+        now_ms = self._monotonic_ms()
+        if self._transfer_at_ms is None:
+            self._transfer_at_ms = now_ms + TRANSFER_AFTER_MS
+        if now_ms >= self._transfer_at_ms and (successor := self.successor()) is not None:
+            self._transfer_at_ms = now_ms + TRANSFER_RETRY_MS
             await self._transfer(leadership, successor)
 
     def _tell(self, *, serves: bool) -> None:
@@ -245,7 +251,19 @@ class ClockKeeper:
         except (NotProposed, LeaderOverloaded, OutcomeUnknown) as error:
             log.info("correction of the wall offset postponed", reason=str(error))
 
-    def _successor(self) -> MemberId | None:
+    def wrong_clock_of(self, member: MemberId) -> int | None:
+        """Return the deviation of a member's wall clock in ms, if a transfer to it must be refused.
+
+        None: the clock is right or unknown, or no other voter with a right clock can lead.
+        """
+        lead_ms = self._clock.wall_deviations().get(member)
+        if lead_ms is None or abs(lead_ms) <= WALL_TOLERANCE_MS:
+            return None
+        own = self._member.status().member_id
+        can_lead = own in self._clock.right_members() or self.successor() is not None
+        return lead_ms if can_lead else None
+
+    def successor(self) -> MemberId | None:
         """Return the active voter with a correct wall clock and the longest log, or None."""
         status = self._member.status()
         right = self._clock.right_members() - {status.member_id}

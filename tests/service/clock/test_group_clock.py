@@ -5,7 +5,14 @@ import pytest
 from taskraft_replication.errors import MessageMalformed
 from taskraft_service.clock.agreement import START_DELAY_MS_MAX, WALL_TOLERANCE_MS
 from taskraft_service.clock.cluster_clock import DRIFT_PER_MILLE
-from taskraft_service.clock.group_clock import AGREED, ESTIMATED, HEARD, LEAST, RECOVERED_MS
+from taskraft_service.clock.group_clock import (
+    AGREED,
+    CONFIRM_CHECKS,
+    ESTIMATED,
+    HEARD,
+    LEAST,
+    RECOVERED_MS,
+)
 from taskraft_service.clock.member_clocks import BEACON_AGE_MS_MAX
 from tests.service.clock.members import HOUR_MS, WALL_MS, group
 
@@ -313,7 +320,7 @@ def test_a_leader_that_does_not_know_the_time_never_starts_with_a_minority(waits
 
 def compared(members):
     leader, *others = members
-    for _ in range(2):
+    for _ in range(CONFIRM_CHECKS + 1):
         leader.exchange(*others)
         for member in members:
             member.clock.compare()
@@ -344,6 +351,24 @@ def test_a_wall_clock_counts_as_right_again_only_well_within_the_tolerance():
         two.ahead_ms = ahead_ms
         compared(members)
         assert two.clock.deviates is deviates
+
+
+def test_a_late_beacon_is_not_taken_for_a_wrong_clock():
+    time, members = started()
+    leader, follower, other = members
+    leader.clock.compare()
+    late = leader.clock.make()
+    follower.restart()
+    time.ms += WALL_TOLERANCE_MS + 57
+    follower.clock.received(1, late)
+    for _ in range(CONFIRM_CHECKS - 1):
+        follower.clock.compare()
+        assert follower.clock.wall_deviation_ms > WALL_TOLERANCE_MS
+        assert not follower.clock.deviates
+    leader.exchange(follower, other)
+    follower.clock.compare()
+    assert follower.clock.wall_deviation_ms == 0
+    assert not follower.clock.deviates
 
 
 def test_without_an_agreeing_majority_no_clock_counts_as_wrong():

@@ -8,17 +8,21 @@ from structlog.testing import capture_logs
 
 from taskraft_replication.core.types import MemberId, Term
 from taskraft_replication.errors import ReadUnconfirmed, Stopped, TransferFailed
+from taskraft_service.clock.group_clock import CONFIRM_CHECKS
 from taskraft_service.clock.wall_correction import SLEW_PER_MILLE, STEP_AFTER_MS
 from taskraft_service.leader import clock_keeper as module
 from taskraft_service.leader.clock_keeper import (
     ALL_VOTERS_MS_MAX,
-    TRANSFER_AFTER_CHECKS,
-    TRANSFER_RETRY_CHECKS,
+    TRANSFER_AFTER_MS,
+    TRANSFER_RETRY_MS,
     ClockKeeper,
 )
 from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
 from tests.service.clock.members import HOUR_MS, WALL_MS, group
 from tests.turns import turns_until
+
+TRANSFER_AFTER_CHECKS = CONFIRM_CHECKS + TRANSFER_AFTER_MS // 1_000
+TRANSFER_RETRY_CHECKS = TRANSFER_RETRY_MS // 1_000
 
 
 class Bench:
@@ -244,6 +248,20 @@ async def test_leadership_is_transferred_only_to_an_active_voter_with_a_right_cl
     assert bench.transfers == expected
 
 
+async def test_a_member_with_a_wrong_wall_clock_is_no_target_while_others_can_lead(bench):
+    await started(bench)
+    bench.two.ahead_ms = HOUR_MS
+    await bench.checks()
+    assert bench.keeper.wrong_clock_of(2) == HOUR_MS
+    assert bench.keeper.wrong_clock_of(3) is None
+    assert bench.keeper.wrong_clock_of(9) is None, "the clock is unknown"
+    assert bench.keeper.successor() == 3
+    bench.one.ahead_ms, bench.two.ahead_ms = HOUR_MS, 0
+    bench.inactive = {2, 3}
+    await bench.checks()
+    assert bench.keeper.successor() is None
+
+
 async def test_a_failed_transfer_is_retried_later(bench):
     await started(bench)
     bench.one.ahead_ms = HOUR_MS
@@ -259,7 +277,7 @@ async def test_a_follower_reports_and_corrects_nothing(bench):
     bench.one.lead_term, bench.serves = 0, False
     bench.one.ahead_ms = -HOUR_MS
     with capture_logs() as logs:
-        for ahead_ms in (-HOUR_MS, -HOUR_MS, 0, 0):
+        for ahead_ms in (*[-HOUR_MS] * (CONFIRM_CHECKS + 1), 0, 0):
             bench.one.ahead_ms = ahead_ms
             bench.two.clock.compare()
             bench.two.exchange(bench.one, bench.three)

@@ -150,9 +150,9 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
         ErrorReason(
             errors.WrongState,
             "The state of the task does not allow this operation. Metadata `state` is the current "
-            "state.",
+            "state. From a transfer of the leadership: the wall clock of the named member is wrong.",
             "Look at the task with `taskraft peek TUBE ID`, then choose an operation that its "
-            "state allows.",
+            "state allows. After a transfer: set the clock, or name another member.",
         ),
         ErrorReason(
             errors.TubeBusy,

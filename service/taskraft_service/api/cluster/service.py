@@ -270,11 +270,19 @@ class ClusterService:
     async def transfer_leadership(
         self, call: UnaryCall[pb.TransferLeadershipRequest]
     ) -> pb.TransferLeadershipResponse:
-        """Transfer leadership to a named member, or to the most advanced follower."""
+        """Transfer leadership to a named member, or to the most advanced follower.
+
+        Followers with a right wall clock are preferred. A named member with a wrong wall clock is
+        refused while another voter with a right clock can lead.
+        """
         check_request_id(call.request.request_id, call.request.client_id)
         target = self._target(call.request.name)
         if target == self._leadership.leader_id:
             return pb.TransferLeadershipResponse(leader=call.request.name)
+        if target is None:
+            target = self._clock_keeper.successor()
+        else:
+            self._check_clock(target, call.request.name)
         # Record the transfer before it, because this node does not lead afterwards.
         await self._handlers.record_act(call)
         try:
@@ -300,6 +308,18 @@ class ClusterService:
         await self._handlers.record_act(call)
         call.index = self._raft.status().applied
         return pb.UpgradeClusterResponse(cluster_version=version)
+
+    def _check_clock(self, target: MemberId, name: str) -> None:
+        lead_ms = self._clock_keeper.wrong_clock_of(target)
+        if lead_ms is None:
+            return
+        where = "ahead of" if lead_ms > 0 else "behind"
+        raise CallRefused(
+            error_pb2.Error.WRONG_STATE,
+            f'the wall clock of member "{name}" is {abs(lead_ms)} ms {where} those of a majority;'
+            " set the clock, or transfer the leadership to another member",
+            {"name": name, "deviation_ms": str(lead_ms)},
+        )
 
     def _target(self, name: str) -> MemberId | None:
         if not name:

@@ -57,7 +57,10 @@ class ClusterServiceStub:
     Refused with MEMBER_NEEDED if the remaining voters would not have a quorum that responds.
     """
     TransferLeadership: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.TransferLeadershipRequest, _cluster_service_pb2.TransferLeadershipResponse]
-    """Transfers leadership to another voter."""
+    """Transfers leadership to another voter. Refused with WRONG_STATE if the wall clock of the named
+    voter differs from those of a majority by more than 1 s, while a voter with a right clock can
+    lead.
+    """
     Configure: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.ConfigureRequest, _cluster_service_pb2.ConfigureResponse]
     """Changes settings of the whole cluster, all or none."""
     UpgradeCluster: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.UpgradeClusterRequest, _cluster_service_pb2.UpgradeClusterResponse]
@@ -110,7 +113,10 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     Refused with MEMBER_NEEDED if the remaining voters would not have a quorum that responds.
     """
     TransferLeadership: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.TransferLeadershipRequest, _cluster_service_pb2.TransferLeadershipResponse]  # type: ignore[assignment]
-    """Transfers leadership to another voter."""
+    """Transfers leadership to another voter. Refused with WRONG_STATE if the wall clock of the named
+    voter differs from those of a majority by more than 1 s, while a voter with a right clock can
+    lead.
+    """
     Configure: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.ConfigureRequest, _cluster_service_pb2.ConfigureResponse]  # type: ignore[assignment]
     """Changes settings of the whole cluster, all or none."""
     UpgradeCluster: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.UpgradeClusterRequest, _cluster_service_pb2.UpgradeClusterResponse]  # type: ignore[assignment]
@@ -196,7 +202,10 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.TransferLeadershipRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.TransferLeadershipResponse, _abc.Awaitable[_cluster_service_pb2.TransferLeadershipResponse]]:
-        """Transfers leadership to another voter."""
+        """Transfers leadership to another voter. Refused with WRONG_STATE if the wall clock of the named
+        voter differs from those of a majority by more than 1 s, while a voter with a right clock can
+        lead.
+        """
 
     @_abc_1.abstractmethod
     def Configure(

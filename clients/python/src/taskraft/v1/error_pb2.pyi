@@ -79,8 +79,9 @@ class Error(_message.Message):
         and must not retry the call. FAILED_PRECONDITION.
         """
         WRONG_STATE: Error._Reason.ValueType  # 21
-        """The state of the task does not allow this operation; metadata state is the state.
-        FAILED_PRECONDITION.
+        """The state of the task does not allow this operation; metadata state is the state. Or the wall
+        clock of a member is wrong, so the member must not lead; metadata deviation_ms is the error in
+        ms. FAILED_PRECONDITION.
         """
         TUBE_BUSY: Error._Reason.ValueType  # 22
         """The tube has taken tasks, consumers wait on it, or it is not empty; the operation needs force
@@ -224,8 +225,9 @@ class Error(_message.Message):
     and must not retry the call. FAILED_PRECONDITION.
     """
     WRONG_STATE: Error.Reason.ValueType  # 21
-    """The state of the task does not allow this operation; metadata state is the state.
-    FAILED_PRECONDITION.
+    """The state of the task does not allow this operation; metadata state is the state. Or the wall
+    clock of a member is wrong, so the member must not lead; metadata deviation_ms is the error in
+    ms. FAILED_PRECONDITION.
     """
     TUBE_BUSY: Error.Reason.ValueType  # 22
     """The tube has taken tasks, consumers wait on it, or it is not empty; the operation needs force
