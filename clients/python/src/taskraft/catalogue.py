@@ -150,7 +150,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
         ErrorReason(
             errors.WrongState,
             "The state of the task does not allow this operation. Metadata `state` is the current "
-            "state. From a transfer of the leadership: the wall clock of the named member is wrong.",
+            "state. From a transfer of the leadership: the wall clock of the named member is "
+            "wrong.",
             "Look at the task with `taskraft peek TUBE ID`, then choose an operation that its "
             "state allows. After a transfer: set the clock, or name another member.",
         ),

@@ -148,7 +148,11 @@ def _yaml_dumper() -> type:
                 analysis.allow_single_quoted = analysis.allow_block = False
             return analysis
 
-        def write_double_quoted(self, text: str, split: bool = True) -> None:  # noqa: FBT001, FBT002
+        def write_double_quoted(
+            self,
+            text: str,
+            split: bool = True,  # noqa: FBT001, FBT002 - the parameters are those of PyYAML
+        ) -> None:
             """Write a quoted text; without ``allow_unicode`` PyYAML escapes all of the text."""
             before, self.allow_unicode = self.allow_unicode, not _CONTROLS.search(text)
             super().write_double_quoted(text, split)
