@@ -30,13 +30,21 @@ def _of_batch(request: task.ExecuteBatchRequest) -> Iterable[str]:
 _NAMES: Final[Mapping[type[Message], Names]] = {
     task.PutTasksRequest: _of_put,
     task.ExecuteBatchRequest: _of_batch,
-    group.CreateGroupRequest: lambda request: (request.group.name,),
     group.CancelGroupRequest: lambda request: (request.name,),
     group.SetEndTaskRequest: lambda request: (request.name,),
-    schedule.CreateScheduleRequest: lambda request: (request.schedule.name,),
     schedule.UpdateScheduleRequest: lambda request: (request.schedule.name,),
     schedule.DeleteScheduleRequest: lambda request: (request.name,),
 }
+
+
+_MAKING: Final = (group.CreateGroupRequest, schedule.CreateScheduleRequest)
+"""Requests that make an object with an owner, and change none."""
+
+
+def reached_names(request: Message) -> Iterable[str]:
+    """Return the names whose admins may change the objects of others that a request reaches."""
+    names = _NAMES.get(type(request))
+    return () if names is None else names(request)
 
 
 def ownership_of(caller: Caller, request: Message) -> Ownership:
@@ -46,8 +54,9 @@ def ownership_of(caller: Caller, request: Message) -> Ownership:
     """
     if not caller.is_restricted:
         return EVERYBODY
-    names = _NAMES.get(type(request))
-    reached = () if names is None else names(request)
+    if isinstance(request, _MAKING):
+        return Ownership(caller.name, changes_all=False)
+    reached = reached_names(request)
     if not reached:
         return EVERYBODY
     return Ownership(caller.name, all(caller.may(Verb.MANAGE, name) for name in reached))
