@@ -283,6 +283,14 @@ async def test_a_group_needs_put_permission_for_its_name(node):
     await billing.groups.StartGroup(start)
 
 
+async def test_a_principal_without_grants_sees_no_addresses(node):
+    request = cluster_service_pb2.GetClusterStateRequest()
+    assert await refused((await node.known("nobody")).cluster.GetClusterState(request)) == (
+        "NOT_ALLOWED"
+    )
+    assert (await (await node.known("rival")).cluster.GetClusterState(request)).members
+
+
 async def test_the_content_of_a_groups_tasks_needs_read_permission_for_their_tubes(node):
     root, billing, auditor = [await node.known(one) for one in ("root", "billing", "auditor")]
     secret, open_to_auditors = "salaries", "billing.mail"

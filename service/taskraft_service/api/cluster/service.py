@@ -18,6 +18,8 @@ from taskraft_replication.errors import TransferFailed
 from taskraft_replication.membership.roster import find
 from taskraft_replication.node.status import NodeStatus
 from taskraft_service import limits
+from taskraft_service.access.caller import PermissionDenied
+from taskraft_service.access.permissions import ANY_TUBE, Verb
 from taskraft_service.api.cluster.membership import MembershipChanges, RaftMember, check_request_id
 from taskraft_service.api.cluster.settings import SettingsHandler
 from taskraft_service.api.rpc.methods import (
@@ -163,9 +165,15 @@ class ClusterService:
         return {**named, "payload_bytes_max": self._config.payload_bytes_max}
 
     async def get_cluster_state(
-        self, _call: UnaryCall[pb.GetClusterStateRequest]
+        self, call: UnaryCall[pb.GetClusterStateRequest]
     ) -> pb.GetClusterStateResponse:
-        """Return the state of the cluster as this node knows it."""
+        """Return the state of the cluster as this node knows it.
+
+        Raises:
+            PermissionDenied: the caller has no grant at all, so the addresses are not for it.
+        """
+        if call.caller.is_restricted and not call.caller.grants():
+            raise PermissionDenied(call.caller.name, Verb.READ.value, ANY_TUBE)
         status = self._raft.status()
         leader = self._leadership.leader
         cluster = self._version_keeper.state
