@@ -38,6 +38,7 @@ def encode_membership(index: LogIndex, conf_state: ConfState) -> JsonValue:
             {"request": made.request, "member": made.member}
             for made in conf_state.roster.changes_made
         ],
+        "removed_names": list(conf_state.roster.removed_names),
     }
 
 
@@ -49,6 +50,7 @@ def _encode_info(info: MemberInfo) -> JsonValue:
         "client_address": info.client_address,
         "directory_id": info.directory_id,
         "replaces": info.replaces,
+        "added_itself": info.added_itself,
     }
 
 
@@ -57,6 +59,8 @@ def _decode_roster(content: dict[str, JsonValue]) -> Roster:
         tuple(_decode_info(object_of(info)) for info in list_of(content, "roster")),
         MemberId(number_of(content, "last_member")),
         tuple(_decode_change_made(object_of(each)) for each in list_of(content, "changes_made")),
+        # Older data lacks the names of removed nodes.
+        tuple(map(str, list_of(content, "removed_names") if "removed_names" in content else ())),
     )
 
 
@@ -73,6 +77,7 @@ def _decode_info(content: dict[str, JsonValue]) -> MemberInfo:
         directory_id=text_of(content, "directory_id"),
         # Data that was written before members could be replaced lacks the field.
         replaces=MemberId(number_of(content, "replaces") if "replaces" in content else 0),
+        added_itself=content.get("added_itself") is True,
     )
 
 

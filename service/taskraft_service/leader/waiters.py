@@ -201,7 +201,7 @@ class Waiters:
 
     def expect_ready(self, tube: str, tasks: int) -> None:
         """Record that the entry being built may make ``tasks`` tasks of a tube ready."""
-        if tube in self._tubes or self._patterns:
+        if tube in self._tubes or self._patterns.by_consumer:
             known = self._tube(tube)
             known.expected += tasks
             known.serial += 1

@@ -22,7 +22,7 @@ class WaitingPatterns:
     """The sets of patterns of the waiting consumers, and the names that were compared with them."""
 
     def __init__(self) -> None:
-        self._patterns: dict[WaitingConsumer, PatternSet] = {}
+        self.by_consumer: dict[WaitingConsumer, PatternSet] = {}
         """The patterns of each consumer, in order of arrival."""
         self._shared: dict[PatternSet, int] = {}
         """For each set of patterns, the number of its consumers."""
@@ -38,9 +38,6 @@ class WaitingPatterns:
         """Further names that were compared with all patterns."""
         self._candidates: dict[WaitingConsumer, list[str]] = {}
         """For consumers that are not added to all of their tubes yet, the names to compare."""
-
-    def __len__(self) -> int:
-        return len(self._patterns)
 
     def add(
         self,
@@ -60,10 +57,10 @@ class WaitingPatterns:
         if names is not self._names:
             self._names, self._existing = names, frozenset(names)
             self._compared = (self._compared | self._created) & self._existing
-        if not self._patterns:
+        if not self.by_consumer:
             self._compared = self._existing
         self._created.clear()
-        self._patterns[consumer] = patterns
+        self.by_consumer[consumer] = patterns
         if patterns not in self._shared:
             self._steps += patterns.steps_max
         self._shared[patterns] = self._shared.get(patterns, 0) + 1
@@ -79,7 +76,7 @@ class WaitingPatterns:
     def remove(self, consumer: WaitingConsumer) -> None:
         """Remove a consumer, if it waits with patterns."""
         self._candidates.pop(consumer, None)
-        patterns = self._patterns.pop(consumer, None)
+        patterns = self.by_consumer.pop(consumer, None)
         if patterns is not None:
             self._shared[patterns] -= 1
             if not self._shared[patterns]:
@@ -113,7 +110,7 @@ class WaitingPatterns:
             if steps >= SLICE_STEPS:
                 self._candidates[consumer] = candidates[place:]
                 return True
-            patterns = self._patterns[consumer]
+            patterns = self.by_consumer[consumer]
             steps += patterns.steps_max
             if consumer.allows(name) and patterns.matches(name):
                 steps += 1 if name in tubes or not self.is_new(name) else self._steps
@@ -126,13 +123,13 @@ class WaitingPatterns:
 
     def compare(self, name: str) -> Sequence[WaitingConsumer]:
         """Return the consumers with a pattern that matches a new tube, in order of arrival."""
-        if not self._patterns:
+        if not self.by_consumer:
             return ()
         self._created.add(name)
         # Many consumers share one set of patterns, because they have the same sources.
         matching = {patterns for patterns in self._shared if patterns.matches(name)}
         return [
             consumer
-            for consumer, patterns in (self._patterns.items() if matching else ())
+            for consumer, patterns in (self.by_consumer.items() if matching else ())
             if patterns in matching and consumer.allows(name)
         ]

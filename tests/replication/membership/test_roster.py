@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from taskraft_replication.core import membership
@@ -24,11 +26,14 @@ from taskraft_replication.membership.codec import (
 )
 from taskraft_replication.membership.roster import (
     CHANGES_KEPT_MAX,
+    REMOVED_NAMES_MAX,
     change_of,
     made_before,
+    may_add_itself,
     members_without_directory,
     removal_of,
     roster_of,
+    was_node_removed,
     was_removed,
     with_configured,
     with_roster,
@@ -60,8 +65,17 @@ def test_the_last_changes_are_remembered_by_their_request_ids():
     assert after.roster.changes_made == roster.changes_made
 
 
-def test_remembered_changes_are_stored_and_sent(tmp_path):
-    roster = Roster((MemberInfo(MemberId(1), "m1"),), MemberId(4), (ChangeMade("r", MemberId(4)),))
+def test_every_field_of_a_roster_is_stored_and_sent(tmp_path):
+    member = MemberInfo(MemberId(1), "m1", "peer:1", "client:1", "ab", MemberId(2), True)
+    roster = Roster((member,), MemberId(4), (ChangeMade("r", MemberId(4)),), ("gone",))
+    for value in (member, roster):
+        defaults = type(value)(member.member) if value is member else Roster()
+        same = [
+            each.name
+            for each in fields(value)
+            if getattr(value, each.name) == getattr(defaults, each.name)
+        ]
+        assert same == (["member"] if value is member else []), "a field without a value of its own"
     assert decode_roster(encode_roster(roster)) == roster
     files = DiskFileSystem(tmp_path)
     files.make_directory("raft-0")
@@ -144,6 +158,35 @@ def test_a_membership_is_decoded_as_it_was_encoded():
         roster=roster_of([info(1), info(2), info(3), info(4)]),
     )
     assert decode_conf_state(encode_conf_state(sent)) == sent
+
+
+def step(conf_state, change):
+    return with_roster(membership.change(conf_state, change), change, conf_state.roster)
+
+
+def test_a_removed_node_may_not_add_itself_until_it_is_added_again():
+    first = with_roster(ConfState((MemberId(1),)), change_of(ADD_LEARNER, info(1, "n1")), Roster())
+    added = step(first, change_of(ADD_LEARNER, info(2, "N2")))
+    assert may_add_itself(added.roster, "n2")
+    removed = step(added, removal_of([MemberId(2)]))
+    assert removed.roster.removed_names == ("N2",)
+    assert was_node_removed(removed.roster, "n2")
+    assert not may_add_itself(removed.roster, "n2")
+    again = step(removed, change_of(ADD_LEARNER, info(3, "n2")))
+    assert again.roster.removed_names == ()
+    assert may_add_itself(again.roster, "n2")
+
+
+def test_a_replaced_member_is_no_removed_node():
+    first = with_roster(ConfState((MemberId(1),)), change_of(ADD_LEARNER, info(1, "n1")), Roster())
+    both = step(first, change_of(ADD_LEARNER, info(2, "n1")))
+    assert step(both, removal_of([MemberId(2)])).roster.removed_names == ()
+
+
+def test_no_node_adds_itself_once_names_may_be_forgotten():
+    names = tuple(f"n{number}" for number in range(REMOVED_NAMES_MAX))
+    assert may_add_itself(Roster(removed_names=names[1:]), "other")
+    assert not may_add_itself(Roster(removed_names=names), "other")
 
 
 @pytest.mark.parametrize("field", ["voters", "learners", "voters_outgoing", "learners_next"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -59,8 +59,14 @@ class UnaryCall(Generic[M]):
     managed: Sequence[str] = ()
     """Names for which the caller needs the permission to manage. A handler sets the names if they
     depend on the state."""
-    steps: RequestSteps = field(default_factory=RequestSteps)
-    """The steps of the request, which are bounded."""
+    _steps: RequestSteps | None = None
+
+    @property
+    def steps(self) -> RequestSteps:
+        """The steps of the request, which are bounded; most requests count none."""
+        if self._steps is None:
+            self._steps = RequestSteps()
+        return self._steps
 
     def wait_seconds(self, wait_ms: int | None) -> float:
         """Return the seconds for which the call may still wait; 0 if the time is over.

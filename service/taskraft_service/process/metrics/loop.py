@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskraft_service.process.loop_runs import LoopRuns
+from taskraft_service.process.loop_runs import OTHER_PLACES, LoopRuns
 
 
 class LoopCollector(Collector):
@@ -28,8 +28,11 @@ class LoopCollector(Collector):
             labels=("over", "place", "method"),
         )
         for limit, counts in (("10ms", self._runs.long), ("100ms", self._runs.very_long)):
+            # A series from the start, because the increase of a series that appears is unknown.
+            long.add_metric((limit, OTHER_PLACES.name, ""), counts.get(OTHER_PLACES, 0))
             for place, count in sorted(counts.items()):
-                long.add_metric((limit, place.name, place.method), count)
+                if place != OTHER_PLACES:
+                    long.add_metric((limit, place.name, place.method), count)
         yield long
         yield GaugeMetricFamily(
             "taskraft_loop_longest_run_seconds",
