@@ -200,9 +200,9 @@ def change_tasks(cluster):
     ids=["call", "save", "replay", "comparison"],
 )
 def test_damage_is_repaired_in_the_process_whoever_finds_it(cluster, find):
-    """The test damages the state twice: the first state, and the state that a peer has sent."""
+    """The test damages the first state, and then two states that a peer has sent."""
     node = follower_of(cluster)
-    for repairs in (1, 2):
+    for repairs in (1, 2, 3):
         assert node.stop() == 0
         break_tables(node)
         if find is change_tasks:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -436,12 +437,12 @@ class QueueMachine:
     def discard(self, state: OpenDatabase) -> None:
         """Close and delete a database that is not in use; on a worker thread."""
         with self._flushing:
-            state.store.close()
+            _give_up(state)
         self._directory.discard(state.place)
 
     def abandon(self) -> None:
         """Close the files without writing anything."""
-        self._state.store.close()
+        _give_up(self._state)
 
     def close(self) -> None:
         """Write and flush all changes, and close the files.
@@ -452,6 +453,12 @@ class QueueMachine:
             self.collect()
         self.flush_durably()
         self._state.store.close()
+
+
+def _give_up(state: OpenDatabase) -> None:
+    """Close the files of a state that this node needs no more, also if the state is damaged."""
+    with suppress(StateDamaged):  # whoever gives a state up knows of its damage
+        state.store.close()
 
 
 class StagedQueue:

@@ -312,8 +312,13 @@ class RocksStore:
             Checkpoint(self._rocks).create_checkpoint(str(place))
 
     def close(self) -> None:
-        """Close the files; the object cannot be used afterwards."""
-        self._rocks.close()
+        """Close the files; the object cannot be used afterwards.
+
+        Raises:
+            StateDamaged: an earlier write in the background has failed; the files are closed.
+        """
+        with self._damage_named():
+            self._rocks.close()
 
 
 class FailingStore(RocksStore):

@@ -154,6 +154,32 @@ def test_damage_late_in_a_scan_is_not_taken_for_its_end(tmp_path):
     store.close()
 
 
+def compact_until_it_fails(store, pairs):
+    """Write until a compaction in the background has met a damaged block."""
+    while True:
+        store.write(pairs)
+        store.flush()
+
+
+def test_a_store_whose_background_write_has_failed_is_closed_and_can_be_opened_again(tmp_path):
+    place = tmp_path / "s"
+    store = RocksStore(place, 1 << 16, 1 << 20)
+    pairs = [(b"k%05d" % number, os.urandom(200)) for number in range(1000)]
+    for _ in range(3):
+        store.write(pairs)
+        store.flush()
+    store.close()
+    store = RocksStore(place, 1 << 16, 1 << 20)
+    for table in place.glob("*.sst"):
+        content = table.read_bytes()
+        table.write_bytes(bytes(len(content) // 3) + content[len(content) // 3 :])
+    with pytest.raises(StateDamaged):
+        compact_until_it_fails(store, pairs)
+    with pytest.raises(StateDamaged):
+        store.close()
+    RocksStore(place, 1 << 16, 1 << 20)
+
+
 def test_a_closed_store_is_not_reported_as_damaged(tmp_path):
     store = RocksStore(tmp_path / "db", MIB, MIB)
     store.close()
