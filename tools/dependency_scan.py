@@ -24,7 +24,7 @@ _FOUND: Final = re.compile(
     r"|affected by \d+ vulnerabilit",
     re.MULTILINE,
 )
-"""What pip-audit, cargo audit and govulncheck print if they found a vulnerability."""
+"""Texts that pip-audit, cargo audit and govulncheck print if they found a vulnerability."""
 _SKIPPED: Final = re.compile(r"could not be audited")
 REASON_CHARACTERS_MAX: Final = 120
 

@@ -1,4 +1,4 @@
-"""Which modes of a file with a secret are accepted."""
+"""A file with a secret is accepted or refused by its mode, its owner and its group."""
 
 import os
 

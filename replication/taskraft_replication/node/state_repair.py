@@ -68,7 +68,7 @@ async def repair_state(
     Raises:
         LogDamaged: the log or the vote is damaged too, so the member must be replaced.
         StateLost: there is no other member.
-        FormatUnknown: no peer has a usable state, and this release does not read the state of one.
+        FormatUnknown: all peers have sent states that this release does not read.
     """
     rebuild = await open_rebuild(config)
     try:
@@ -90,8 +90,9 @@ async def repair_state(
             for peer in (*peers[first:], *peers[:first]):
                 if await attempts.succeed_with(peer):
                     return
-            if attempts.unknown_format is not None:
-                raise attempts.unknown_format
+            if len(attempts.unknown_formats) == len(peers):
+                raise attempts.unknown_formats[-1]
+            attempts.unknown_formats.clear()
             await asyncio.sleep(min(PAUSE_SECONDS_MAX, FIRST_PAUSE_SECONDS * 2 ** min(attempt, 9)))
     finally:
         await asyncio.to_thread(rebuild.close)
@@ -114,8 +115,8 @@ class _Attempts:
         self._security = security
         self._inbox = inbox
         self._report = report
-        self.unknown_format: FormatUnknown | None = None
-        """The last refusal of a state that a peer of another release has sent."""
+        self.unknown_formats: list[FormatUnknown] = []
+        """The refusals of states that peers of other releases have sent in this round."""
         self._own = Membership(
             config.cluster_id,
             config.group_id,
@@ -138,7 +139,7 @@ class _Attempts:
         except (SnapshotBroken, MessageMalformed, OSError) as error:  # includes TimeoutError
             reason = str(error) or type(error).__name__
         except FormatUnknown as error:
-            self.unknown_format = error
+            self.unknown_formats.append(error)
             reason = str(error)
         else:
             await asyncio.to_thread(self._rebuild.install, fetched.meta, staged.switch)

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 class DataDirectory:
     """A directory that exists, is writable, and is locked by this process until ``release``.
 
-    Other users have no access to what a node has in the directory: an existing directory with a
+    Other users have no access to the files of a node in the directory: an existing directory with a
     wider mode, and its direct entries, are narrowed to the owner.
 
     Raises:
@@ -87,7 +87,7 @@ def _make(path: Path) -> None:
 
 
 def _narrow(path: Path) -> None:
-    """Take the access of group and others away from what a node has in a directory.
+    """Remove the access of group and others from the files of a node in a directory.
 
     The directory itself is narrowed too, unless it belongs to another user, such as the root of a
     Kubernetes volume, or has entries that are not from a node, such as /tmp.

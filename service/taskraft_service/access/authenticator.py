@@ -129,7 +129,7 @@ class ClientAuthenticator:
 
 
 class Trust(Enum):
-    """What another node may do at the peer port."""
+    """The rights of another node at the peer port."""
 
     NONE = "none"
     """The node is no member: it may only ask to become one."""

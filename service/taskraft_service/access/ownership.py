@@ -1,4 +1,4 @@
-"""Find the ownership of a request: what its principal may change of what others have made."""
+"""Decide whether a request may change the objects of other principals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from taskraft_service.access.permissions import Verb
 from taskraft_service.queue.entities.ownership import EVERYBODY, Ownership
 
 Names: TypeAlias = Callable[[Any], Iterable[str]]
-"""Returns the names whose admins may change what the request reaches; none: it reaches nothing."""
+"""Returns the tubes, groups or schedules whose admins may change the objects of others that a
+request reaches; empty: the request reaches no such object."""
 
 
 def _of_put(request: task.PutTasksRequest) -> Iterable[str]:
@@ -48,9 +49,10 @@ def reached_names(request: Message) -> Iterable[str]:
 
 
 def ownership_of(caller: Caller, request: Message) -> Ownership:
-    """Return the ownership of a request; ``EVERYBODY`` for a request that reaches no such object.
+    """Return the ownership of a request.
 
-    An admin of all names may also change what others own.
+    ``EVERYBODY``: the request neither makes nor reaches an object with an owner. An admin of all
+    reached names may also change the objects of others.
     """
     if not caller.is_restricted:
         return EVERYBODY

@@ -29,8 +29,8 @@ from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.queue.entities.bulk_sweep import BulkSweep
 
 RELOAD_CHECK_SECONDS: Final = 1.0
-"""Interval between checks of the files. Files that Kubernetes mounts change without a signal. What
-depends on a revoked principal or an expired certificate ends within 2 s of the change."""
+"""Interval between checks of the files. Files that Kubernetes mounts change without a signal. The
+streams, waits and sessions of a revoked principal or an expired certificate end within 2 s."""
 
 
 class PeerServices(grpc.GenericRpcHandler):
@@ -133,8 +133,8 @@ class NodeSecurity:
 
         Args:
             peers_renewed: called when channels to peers need new credentials.
-            end_expired: called in each period with the seconds since the Unix epoch; ends what
-                depends on an expired certificate.
+            end_expired: called in each period with the seconds since the Unix epoch; ends the
+                calls of expired certificates.
         """
         while True:
             await asyncio.sleep(RELOAD_CHECK_SECONDS)

@@ -1,4 +1,4 @@
-"""Define what the log stores about a request in addition to the request itself."""
+"""Define the key of a request: the data that the log stores beside the request."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ _SET_BY_SERVER: Final = (
     "etag",
     "owner",
 )
+"""Fields of a schedule that the server sets; their values in a request are ignored."""
 SLOT_HEADER: Final = "taskraft-slot-ms"
 """Header with the scheduled time of a task, in ms as decimal digits."""
 
@@ -44,16 +45,7 @@ def schedule_options(schedule: pb.Schedule) -> ScheduleSpec:
     """Return the definition of a schedule; the times stay text."""
     shown = pb.Schedule()
     shown.CopyFrom(schedule)
-    for field in (
-        "spec",
-        "next_ms",
-        "last_ms",
-        "last_task_id",
-        "left_out",
-        "last_error",
-        "etag",
-        "owner",
-    ):
+    for field in ("spec", *_SET_BY_SERVER):
         shown.ClearField(field)
     return ScheduleSpec(
         tube=schedule.tube,

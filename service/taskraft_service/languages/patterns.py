@@ -82,7 +82,7 @@ class _AnchoredGlobs:
         return max(self._steps, default=0)
 
     def rank_of(self, anchored: str, name: str, below: int) -> int:
-        """Return the lowest rank of a pattern that matches a name, if less than ``below``.
+        """Return the lowest rank of the patterns that match a name; ``below`` if none is lower.
 
         ``anchored`` is the name, from the end that the anchors describe.
         """

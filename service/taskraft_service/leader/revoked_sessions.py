@@ -115,7 +115,7 @@ class RevokedSessions:
     async def _propose(self, encoded: EncodedCommand) -> bool:
         """Propose a command; return False if it may have had no effect.
 
-        A session or lease that has ended meanwhile is refused by the queue, which is the aim too.
+        The queue refuses a session or lease that has ended meanwhile; nothing is left to do then.
         """
         try:
             await self._submitter.submit(encoded)

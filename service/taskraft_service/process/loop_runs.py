@@ -1,4 +1,4 @@
-"""Count long runs of the event loop by CPU time, and name what ran.
+"""Count long runs of the event loop by CPU time, and name the callbacks that ran.
 
 A run is one callback of the event loop: one step of a coroutine, a timer, or a socket that became
 ready. All other callbacks wait until a run ends, so long runs delay calls and heartbeats. A run is
@@ -39,7 +39,7 @@ LOGGED_EVERY_SECONDS: Final = 1.0
 
 
 class Place(NamedTuple):
-    """What ran: the function of a callback, or the coroutine of a task and the method it serves."""
+    """The function of a callback, or the coroutine of a task and the method of its call."""
 
     name: str
     method: str = ""
@@ -53,7 +53,7 @@ _RUN: Final = "_run"
 
 
 def place_of(handle: asyncio.Handle) -> Place:
-    """Return what a handle of the event loop runs."""
+    """Return the function or the coroutine that a handle of the event loop runs."""
     callback: Any = getattr(handle, "_callback", None)
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):
@@ -105,7 +105,7 @@ class LoopRuns:
         return self._very_long
 
     def running(self) -> Place | None:
-        """Return what the event loop runs now, or ran last; for other threads."""
+        """Return the place that the event loop runs now, or ran last; for other threads."""
         handle = self._running
         return None if handle is None else place_of(handle)
 

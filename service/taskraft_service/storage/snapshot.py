@@ -36,7 +36,7 @@ MAGIC: Final = b"taskraft state "
 FORMAT_DIGITS_MAX: Final = 5
 NAME_BYTES_MAX: Final = 64
 CHECK_CPU_SHARE: Final = 0.25
-"""Maximum share of one core for the check of the tables that are sent, and for the digests."""
+"""Maximum share of one core for the check of the tables that are sent."""
 CACHE_BYTES: Final = 1 << 20
 """Memory for the blocks that are read for the digests."""
 FILES_MAX: Final = 100_000
@@ -92,6 +92,8 @@ class RocksSnapshot:
         self.digest_version: Final = formats.digest
         self._checking = threading.Lock()
         self._digesting = threading.Lock()
+        self._digested: tuple[RocksStore, Iterator[int]] | None = None
+        """The opened state, and the steps that compute its digests; None: not begun."""
         self._closed = threading.Event()
         self._checked: set[int] = set()
         """Positions of the files that were checked."""
@@ -165,8 +167,14 @@ class RocksSnapshot:
                         raise SnapshotUnavailable(str(damage))
             self._checked.add(at)
 
-    def digests(self) -> Sequence[int]:
-        """Return the digests of the records; on a worker thread.
+    def digest_more(self, steps: int) -> Sequence[int] | None:
+        """Continue to compute the digests of the records; on a worker thread.
+
+        Args:
+            steps: maximum number of steps, of about half a millisecond each.
+
+        Returns:
+            The digests; None: steps are missing.
 
         Raises:
             SnapshotUnavailable: the snapshot was closed meanwhile.
@@ -175,27 +183,25 @@ class RocksSnapshot:
         with self._digesting:
             if self._closed.is_set():
                 raise SnapshotUnavailable("the snapshot was closed")
-            store = RocksStore(self._place, CACHE_BYTES, CACHE_BYTES, read_only=True)
+            if self._digested is None:
+                store = RocksStore(self._place, CACHE_BYTES, CACHE_BYTES, read_only=True)
+                self._digested = store, DIGESTS[self.digest_version](store.view().scan)
+            store, more = self._digested
             try:
-                return self._digests_of(store)
-            finally:
+                for _ in range(steps):
+                    next(more)
+            except StopIteration as stop:
                 store.close()
-
-    def _digests_of(self, store: RocksStore) -> Sequence[int]:
-        steps = DIGESTS[self.digest_version](store.view().scan)
-        pause = Pause(self._closed.wait, CHECK_CPU_SHARE)
-        try:
-            while not self._closed.is_set():
-                pause.after(next(steps))
-        except StopIteration as stop:
-            found: Sequence[int] = stop.value
-            return found
-        raise SnapshotUnavailable("the snapshot was closed")
+                found: Sequence[int] = stop.value
+                return found
+            return None
 
     def close(self) -> None:
-        """Delete the frozen files; wait until a digest has ended its step."""
+        """Delete the frozen files, after the steps of ``digest_more`` that run now."""
         self._closed.set()
         with self._digesting:
+            if self._digested is not None:
+                self._digested[0].close()
             shutil.rmtree(self._place)
 
 

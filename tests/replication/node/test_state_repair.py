@@ -108,6 +108,16 @@ async def test_only_states_of_another_release_end_the_node(lost):
     assert len(lost.told) == 2
 
 
+async def test_a_member_that_is_busy_is_asked_again_after_a_state_of_another_release(lost):
+    refuse_once(lost.machine, "stage_snapshot", FormatUnknown("the snapshot has format 1"))
+    refuse_once(lost.others()[1], "open_snapshot", SnapshotUnavailable("busy"))
+    await lost.repair()
+    assert [reason.rpartition(": ")[2] for reason in lost.told] == [
+        "the snapshot has format 1",
+        "busy",
+    ]
+
+
 @pytest.mark.shows_fault(
     "copies",
     "no disk space for the damaged and the new state",

@@ -1,4 +1,4 @@
-"""Every method of the contract is called once; the audits have exactly the calls that manage."""
+"""Both audits have a record of each call that needs the role admin, and of no other call."""
 
 import grpc
 import grpc.aio

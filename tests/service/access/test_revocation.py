@@ -1,4 +1,4 @@
-"""What lives for a revoked principal ends: streams, waits, transfers, sessions and leases."""
+"""The streams, waits, transfers, sessions and leases of a revoked principal end."""
 
 import asyncio
 from types import SimpleNamespace
@@ -132,7 +132,7 @@ async def streams(caller, channel):
 
 
 async def ends_of_everything(at, path, kind, root, monkeypatch):
-    """Open everything that lives as ``victim`` on a node, revoke, and return all ends."""
+    """Open streams, waits and transfers as ``victim``, revoke, and return their ends."""
     monkeypatch.setattr(snapshots, "RATE_BYTES_PER_SECOND", 1)
     ids = await prepared(root)
     await create(root, "done")

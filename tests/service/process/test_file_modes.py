@@ -14,7 +14,7 @@ pytestmark = pytest.mark.real_time
 
 
 def wide(path):
-    """Return what others than the owner can access in a directory."""
+    """Return the entries of a directory to which other users than the owner have access."""
     inside = (each for each in path.rglob("*") if not each.is_symlink())
     return [str(each) for each in (path, *inside) if stat.S_IMODE(each.stat().st_mode) & 0o077]
 

@@ -1,6 +1,7 @@
 """Snapshots of whole states: a frozen state is restored, and invalid input is refused."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from taskraft_replication.damage import DamagedPart
 from taskraft_replication.errors import SnapshotBroken, SnapshotUnavailable
 from taskraft_service import wire
+from taskraft_service.queue.store.keys import session_key
 from taskraft_service.storage import snapshot as snapshot_module
 from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.snapshot import (
@@ -41,6 +43,23 @@ def archive(*files):
     for name, content in files:
         head += wire.varint(len(name)) + name.encode() + wire.varint(len(content))
     return head + b"".join(content for _, content in files)
+
+
+def test_digests_are_computed_in_parts_on_any_thread(tmp_path):
+    store = RocksStore(tmp_path / "a", MIB, MIB)
+    store.write([(session_key(number), b"x") for number in range(2_000)])
+    store.freeze(tmp_path / "frozen")
+    snapshot = RocksSnapshot(7, tmp_path / "frozen", NEWEST)
+    parts = []
+    while not parts or parts[-1] is None:
+        with ThreadPoolExecutor(1) as another:
+            parts.append(another.submit(snapshot.digest_more, 1).result())
+    assert len(parts) > 5
+    whole = RocksSnapshot(7, tmp_path / "frozen", NEWEST).digest_more(1_000)
+    assert parts[-1] == whole
+    snapshot.close()
+    with pytest.raises(SnapshotUnavailable, match="closed"):
+        snapshot.digest_more(1)
 
 
 @settings(deadline=None, max_examples=10)

@@ -105,7 +105,7 @@ class LiveCall:
 
 @dataclass(slots=True, frozen=True)
 class PrincipalShares:
-    """Maximum numbers of what one principal has in progress on a node; each is at least 1."""
+    """Maximum numbers of calls, streams and connections of one principal on a node; at least 1."""
 
     calls_max: int
     """Calls without streams."""

@@ -22,7 +22,7 @@ from taskraft_service.queue.entities.tube_profiles import PROFILES
 from taskraft_service.storage.disk_monitor import DiskMonitor
 
 AUTO_KINDS: Final = (pb.Tube.FIFO, pb.Tube.FIFOTTL, pb.Tube.UTUBE, pb.Tube.UTUBETTL)
-"""Kinds of tubes that need no options, so that a put can create them."""
+"""Kinds of tubes that a put can create, because they need no options."""
 
 
 class ExistenceCheck:

@@ -37,7 +37,7 @@ R = TypeVar("R", bound=Result)
 
 
 def request_key(call: UnaryCall[M]) -> RequestKey:
-    """Return what the log stores about a request in addition to the request.
+    """Return the key of a request: its hash, the scope of its request_id, and its owner.
 
     The principal is that of the client, also for a call that another node has forwarded.
     """

@@ -14,7 +14,7 @@ from taskraft_service.api.rpc.status import CallRefused
 KEPT_MAX: Final = 4
 """Maximum number of snapshots that a node keeps for one method."""
 KEPT_SHARE_MAX: Final = 2
-"""Maximum number of these snapshots that one principal has. Callers without access control have no
+"""Maximum number of kept snapshots of one principal. Callers without access control have no
 principal, and may have all."""
 
 
@@ -50,7 +50,7 @@ class KeptSnapshots(Generic[Content]):
         self._node = node
         self._kept: dict[str, KeptSnapshot[Content]] = {}
         self._opening: Counter[str] = Counter()
-        """Number of snapshots of each principal that are being created."""
+        """For each principal, the number of its snapshots that are being created."""
 
     def find(self, snapshot_id: str) -> KeptSnapshot[Content]:
         """Return a snapshot that is kept.

@@ -10,13 +10,13 @@ from taskraft_service.queue.values import value
 
 @value
 class Ownership:
-    """The principal of a request, as the owner of what the request makes.
+    """The principal of a request, as the owner of the objects that the request makes.
 
     An object without an owner was made without access control; the rights on its name suffice.
 
     Attributes:
         principal: the principal; empty: access control is off.
-        changes_all: the request may also change what others own.
+        changes_all: the request may also change the objects of other owners.
     """
 
     principal: str = ""
@@ -45,6 +45,6 @@ EVERYBODY: Final = Ownership()
 def ownership_of_later(owner: str) -> Ownership:
     """Return the ownership of a put that a group or a schedule makes for its owner.
 
-    Such a put changes nothing that others own, also if its owner is an admin.
+    Such a put changes no objects of other owners, also if its owner is an admin.
     """
     return Ownership(owner, changes_all=False) if owner else EVERYBODY

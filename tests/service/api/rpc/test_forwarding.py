@@ -10,6 +10,9 @@ from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole
 from taskraft_service.access.authenticator import PEER_KEY, PRINCIPAL_KEY
 from taskraft_service.access.caller import (
+    ANONYMOUS,
+    AuthenticatedCaller,
+    Credential,
     NodeCaller,
 )
 from taskraft_service.api.rpc.calls_at_leader import (
@@ -155,6 +158,26 @@ async def test_a_node_without_a_leader_for_a_long_time_refuses_soon(bench, monke
         with pytest.raises(CallRefused) as caught:
             await bench.call()
     assert caught.value.reason == error_pb2.Error.NO_LEADER
+
+
+@pytest.mark.parametrize(
+    ("token", "needs_proof", "is_admitted", "may"),
+    [
+        ("t", True, False, True),
+        ("", False, True, True),
+        ("", True, True, False),
+        ("", False, False, False),
+    ],
+    ids=["a token proves", "an admitted node", "settings need a proof", "a node that added itself"],
+)
+def test_a_call_is_forwarded_if_the_leader_believes_who_calls(
+    bench, token, needs_proof, is_admitted, may
+):
+    forwarder = Forwarder(bench.leadership, 100, has_added_itself=lambda: not is_admitted)
+    caller = AuthenticatedCaller("p", Credential("c", token), None)
+    assert forwarder.may_forward(caller, needs_proof=needs_proof) is may
+    assert forwarder.may_forward(ANONYMOUS, needs_proof=needs_proof)
+    assert not forwarder.may_forward(NodeCaller("n7"), needs_proof=needs_proof)
 
 
 async def test_errors_of_the_leader_are_returned(bench):

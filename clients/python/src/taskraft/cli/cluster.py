@@ -97,7 +97,7 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
 
 
 def _role(member: Member) -> str:
-    """Return the role of a member, and what its membership lacks."""
+    """Return the role of a member, and whether it has not joined or is not admitted yet."""
     from taskraft.v1.cluster_service_pb2 import Member
 
     role = "leader" if member.leader else Member.Suffrage.Name(member.suffrage).lower()
