@@ -34,6 +34,13 @@ def test_the_clock_stays_at_whole_milliseconds(clock):
     assert clock.time() == began + 0.001
 
 
+def test_a_timer_just_behind_a_whole_millisecond_fires(clock):
+    began = clock.time()
+    clock.limit_real_time()
+    run(clock, fired_after(0.001 + 9e-8))
+    assert began + 0.001 < clock.time() < began + 0.0011
+
+
 def test_the_clock_stands_still_while_a_thread_works(clock):
     async def beside_a_timer():
         late = asyncio.create_task(fired_after(60))

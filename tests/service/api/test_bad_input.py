@@ -150,7 +150,7 @@ CASES = [
         "TakeTasks",
         pb.TakeTasksRequest(
             sources=[pb.TakeSource(tube=f"{'*a' * 40}*{number}*") for number in range(64)],
-            wait_ms=1,
+            wait_ms=4_000,
         ),
         "TOO_MANY_STEPS",
     ),

@@ -157,7 +157,8 @@ class VirtualTime:
                 return
         else:
             self._check_wait(due)
-        self._now = max(self._now, _whole_ms(due))
+        # A time just behind a whole millisecond is rounded down, and its timer must fire all the same.
+        self._now = max(self._now, _whole_ms(due), due)
 
     def _next_due(self, first: float) -> float:
         """Return the time of the next timer that must not fire late."""
