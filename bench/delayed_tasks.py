@@ -26,7 +26,7 @@ SPAN_MS = 1_000_000
 FIRST_MS = 3_600_000
 STEP_MS = 10
 MIB = 1024 * 1024
-PER_ENTRY = Limits().deadlines_per_entry_max
+PER_ENTRY = Limits().steps_alone_max
 
 
 def fill(core: CoreQueue, tasks: int) -> float:

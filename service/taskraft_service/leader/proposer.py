@@ -3,6 +3,9 @@
 Group commit is the only path: while an entry is fsynced, commands accumulate for the next one. The
 takes of waiting consumers are appended to the entry that can serve them. Without commands, the
 proposer appends an empty entry at the next deadline, which advances cluster time.
+
+Long work needs many entries (see ``EntrySteps``). After an empty entry that leaves work, the
+proposer rests for as long as the entry took, so that half of the time is left for other clients.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from taskraft_service.clock.cluster_clock import TIMER_MS_MAX
 from taskraft_service.entries.encoded_command import EncodedCommand
@@ -34,6 +37,9 @@ from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.machine.failed_drivers import AppliedEntry
 from taskraft_service.queue.operations.registry import Command, LoggedCommand
 from taskraft_service.versions import LOWEST
+
+REST_SECONDS_MAX: Final = 0.05
+"""Maximum rest after an empty entry that leaves work, in seconds."""
 
 
 class Replicator(Protocol):
@@ -121,6 +127,8 @@ class Proposer:
         self._open = False
         self._build_handle: asyncio.Handle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
+        self._rests_until = 0.0
+        """Event loop time before which no empty entry is proposed."""
 
     # ------------------------------------------------------------------------------ commands
 
@@ -233,7 +241,7 @@ class Proposer:
         No entry is needed if the timestamp of an entry in flight reaches the deadline.
         """
         deadline_ms = self._backend.next_deadline_ms()
-        if deadline_ms is None or deadline_ms > now_ms:
+        if deadline_ms is None or deadline_ms > now_ms or self._loop.time() < self._rests_until:
             return False
         return not self._in_flight or self._in_flight[-1].timestamp_ms < deadline_ms
 
@@ -277,12 +285,20 @@ class Proposer:
             entry.resolve(applied, self._waiters)
             seconds = self._loop.time() - entry.began
             self._observer.entry_applied(len(applied.results), entry.entry_bytes, seconds)
+            if not applied.results:
+                self._rest(applied.now_ms, seconds)
         else:
             entry.fail(failure, self._waiters)
         self._set_timer()
         self.wake()
 
     # ------------------------------------------------------------------------------ deadlines
+
+    def _rest(self, applied_ms: int, seconds: float) -> None:
+        """Propose no empty entry for a while, if the last one took ``seconds`` and left work."""
+        deadline_ms = self._backend.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= applied_ms:
+            self._rests_until = self._loop.time() + min(seconds, REST_SECONDS_MAX)
 
     def _set_timer(self) -> None:
         """Wake at the next deadline, unless a command arrives before."""
@@ -293,7 +309,8 @@ class Proposer:
         if not self._open or deadline_ms is None:
             return
         delay_ms = min(max(deadline_ms - self._clock.now_ms(), 0), self._timer_ms_max)
-        self._deadline_timer = self._loop.call_later(delay_ms / 1000, self._at_deadline)
+        rest = self._rests_until - self._loop.time()
+        self._deadline_timer = self._loop.call_later(max(delay_ms / 1000, rest), self._at_deadline)
 
     def _at_deadline(self) -> None:
         if self._due(self._clock.now_ms()):

@@ -24,7 +24,7 @@ from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 
 VOID_DEADLINES_FACTOR: Final = 16
-"""Maximum number of deadlines that an entry examines, as a multiple of ``deadlines_per_entry_max``.
+"""Maximum number of deadlines that an entry examines, as a multiple of its steps.
 """
 
 SUBQUEUES_MAX: Final = 100
@@ -34,8 +34,8 @@ SUBQUEUES_MAX: Final = 100
 def advance(state: QueueState, now_ms: int) -> None:
     """Set the clock to ``now_ms`` and fire due deadlines in order of time, kind, tube and id.
 
-    At most about ``deadlines_per_entry_max`` deadlines fire. If more are due, ``next_deadline_ms``
-    stays in the past. ``now_ms`` must not be below the current clock.
+    Each deadline is a step of the entry. If more are due than the entry has steps,
+    ``next_deadline_ms`` stays in the past. ``now_ms`` must not be below the current clock.
     """
     assert now_ms >= state.now_ms, f"the clock goes back from {state.now_ms} to {now_ms}"
     state.now_ms = now_ms
@@ -46,16 +46,18 @@ def advance(state: QueueState, now_ms: int) -> None:
     timer = timers.least()
     if timer is None or timer[0] > now_ms:
         return
-    most = state.limits.deadlines_per_entry_max
+    steps = state.steps
+    most = steps.left
     _read_due(state, most)
-    fired = looked_at = 0
+    looked_at = 0
     # Count the deadlines of truncated and dropped tubes too: they have no effect, but can be many.
-    while fired < most and looked_at < VOID_DEADLINES_FACTOR * most:
+    while steps.left > 0 and looked_at < VOID_DEADLINES_FACTOR * most:
         timer = timers.least()
         if timer is None or timer[0] > now_ms:
             return
         timers.pop_least()
-        fired += _fire(state, timer)
+        taken = _fire(state, timer)
+        steps.left -= taken
         looked_at += 1
 
 
@@ -85,13 +87,18 @@ def _is_stored(state: QueueState, timer: OrderKey) -> bool:
 
 
 def _fire(state: QueueState, timer: OrderKey) -> int:
-    """Fire one timer; return its cost, counted in deadlines (0: the tube no longer exists)."""
+    """Fire one timer; return the number of steps that remain to be counted.
+
+    The steps of a session are counted here. 0: the tube no longer exists.
+    """
     _, kind, tube_number, number = timer
     if kind == SESSION_TIMER:
         session = state.sessions.by_number[number]
         assert session.timer == timer
         session.timer = None
-        return 1 + end_session(state, session)
+        state.steps.left -= 1
+        end_session(state, session)
+        return 0
     tube = state.tubes.by_number.get(tube_number)
     if tube is None:
         return 0  # the tube was truncated or dropped; later entries delete its tasks

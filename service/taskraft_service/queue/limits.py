@@ -17,8 +17,6 @@ class Limits:
     sessions_max: int = 100_000
     session_taken_max: int = 100_000
     """Maximum number of leases that one session holds; a take beyond this maximum returns no task.
-
-    This limits the work of ending a session.
     """
     session_ttr_min_ms: int = 1_000
     """Minimum TTR of a session that sends heartbeats, in milliseconds."""
@@ -26,11 +24,6 @@ class Limits:
     groups_max: int = 10_000
     consumers_max: int = 1_000
     """Maximum number of change feed consumers whose positions are stored."""
-    group_tasks_per_entry_max: int = 1_000
-    """Maximum number of tasks that one entry processes for the start or cancellation of a group."""
-    dependents_per_entry_max: int = 1_000
-    """Maximum number of dependent tasks that an entry updates after the end of their dependencies.
-    """
     group_retention_ms: int = 86_400_000
     """Time in milliseconds for which an ended group is kept; ``groups_max`` may shorten it."""
     failures_max: int = 100_000
@@ -52,17 +45,17 @@ class Limits:
 
     ``bulk_sweeps_kept_max`` may shorten this time.
     """
-    deadlines_per_entry_max: int = 1_000
-    """Maximum number of deadlines that fire in an entry; the leader then proposes another entry."""
-    removals_per_entry_max: int = 500
-    """Maximum number of tasks of removed tubes that an entry without commands deletes.
+    steps_alone_max: int = 100
+    """Maximum number of steps of long work in an entry without commands; see ``EntrySteps``.
 
-    A tube is removed by a truncation or a drop.
+    The leader proposes such entries until the work is done.
     """
-    removals_beside_max: int = 50
-    """Maximum number of these tasks that an entry with commands deletes. The number is low, because
+    steps_beside_max: int = 50
+    """Maximum number of steps of long work in an entry with commands. The number is lower, because
     the commands wait.
     """
+    records_forgotten_max: int = 1_000
+    """Maximum number of old records of each kind that an entry deletes."""
     kick_tasks_max: int = 10_000
     selector_scan_max: int = 5_000
     """Maximum number of tasks that a command with a filter scans in one entry.

@@ -29,6 +29,7 @@ from taskraft_service.queue.operations.group_steps import (
     settle_groups,
     sweep_groups,
 )
+from taskraft_service.queue.operations.lease_returns import continue_returns
 from taskraft_service.queue.operations.registry import (
     ANSWERS,
     DEFINITIONS,
@@ -205,14 +206,14 @@ class Queue(QueueReaders):
         stamp.at_ms = at_ms = max(now_ms + state.wall_offset_ms, state.event_floor_ms)
         stamp.ahead_ms = at_ms - now_ms
         groups, dependents = state.groups, state.dependents
-        dependents_max = state.limits.dependents_per_entry_max
-        surplus_max = state.limits.removals_per_entry_max
+        limits, steps = state.limits, state.steps
+        steps.begin(limits.steps_beside_max if commands else limits.steps_alone_max)
         self.applied_index, self.now_ms = index, now_ms
         advance(state, now_ms)
         if state.surplus:
-            surplus_max -= remove_surplus(state, surplus_max)
+            remove_surplus(state)
         if dependents.first < dependents.following:
-            dependents_max -= settle_dependents(state, dependents_max)
+            settle_dependents(state, steps.left)
         if groups.complete:
             settle_groups(state)
         results: list[Result] = []
@@ -226,34 +227,32 @@ class Queue(QueueReaders):
             for command in run[done:] if done else run:
                 results.append(execute(state, command))
                 if state.surplus:
-                    surplus_max -= remove_surplus(state, surplus_max)
+                    remove_surplus(state)
                 if dependents.first < dependents.following:
-                    dependents_max -= settle_dependents(state, dependents_max)
+                    settle_dependents(state, steps.left)
                 if groups.complete:
                     settle_groups(state)
-        self._continue_long_operations(dependents_max, is_alone=not commands)
+        self._continue_long_work()
         self.wall_offset_ms = state.wall_offset_ms
         return results
 
-    def _continue_long_operations(self, dependents_max: int, *, is_alone: bool) -> None:
-        """Run the next step of the operations that span several entries, after an entry's commands.
-
-        ``is_alone``: the entry has no commands, so more tasks may be removed.
-        """
+    def _continue_long_work(self) -> None:
+        """Take the next steps of the work that spans several entries, after an entry's commands."""
         state = self._state
         limits, dependents, failures = state.limits, state.dependents, state.failures
         if self.cluster is not state.cluster:
             self.cluster = state.cluster
             self.has_old_format = state.format != state.cluster.formats.state
         if state.removals:
-            clear_away(
-                state, limits.removals_per_entry_max if is_alone else limits.removals_beside_max
-            )
+            clear_away(state)
+            settle_groups(state)
+        if state.lease_returns:
+            continue_returns(state)
             settle_groups(state)
         if state.groups.sweeps:
             sweep_groups(state)
         has_endings = dependents.first < dependents.following
-        if has_endings and settle_dependents(state, dependents_max):
+        if has_endings and settle_dependents(state, state.steps.room):
             settle_groups(state)
         if state.groups.ended:
             forget_groups(state)
@@ -307,7 +306,7 @@ class Queue(QueueReaders):
         """Return the time at which the leader must propose an entry without commands, or None."""
         state = self._state
         dependents = state.dependents
-        is_under_way = state.removals or state.surplus or state.groups.sweeps
+        is_under_way = state.removals or state.surplus or state.groups.sweeps or state.lease_returns
         if is_under_way or dependents.first < dependents.following:
             return state.now_ms
         timer = state.timers.least()

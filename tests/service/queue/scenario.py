@@ -2,7 +2,8 @@
 
 A file is a sequence of blocks. A block consists of lines of commands, a line ``----`` and the
 answers, and ends with an empty line. Lines that begin with ``#`` are comments; ``(features 2.16)``
-refers to row 16 of the second table in docs/features.md. Consecutive commands of a block form one
+refers to row 16 of the second table in docs/features.md, and ``(steps 3)`` sets the number of steps
+that an entry may take for long work. Consecutive commands of a block form one
 log entry::
 
     at +20                       advances the clock from the previous block, in ms; default +0

@@ -50,7 +50,7 @@ class Node:
     ids=["one tube", "two tubes", "by weight", "by type"],
 )
 def test_an_expired_task_is_not_taken_although_its_deadline_has_not_fired(take):
-    node = Node(deadlines_per_entry_max=1)
+    node = Node(steps_alone_max=1, steps_beside_max=1)
     node.put(3, ttl_ms=10, type="a")
     node.put(1, type="a")
     (result,) = node.do(10, take)
@@ -59,7 +59,7 @@ def test_an_expired_task_is_not_taken_although_its_deadline_has_not_fired(take):
 
 
 def test_an_expired_task_cannot_be_taken_by_id():
-    node = Node(deadlines_per_entry_max=1)
+    node = Node(steps_alone_max=1, steps_beside_max=1)
     node.put(3, ttl_ms=10)
     (refusal,) = node.do(10, Take(["mail"], task_id=3))
     assert refusal.reason.name == "TASK_NOT_FOUND"
@@ -67,7 +67,7 @@ def test_an_expired_task_cannot_be_taken_by_id():
 
 
 def test_an_entry_fires_a_limited_number_and_the_next_entry_the_rest():
-    node = Node(deadlines_per_entry_max=2)
+    node = Node(steps_alone_max=2, steps_beside_max=2)
     node.put(5, delay_ms=10)
     for ready in (2, 4, 5):
         assert node.queue.next_deadline_ms() == 10
@@ -76,8 +76,8 @@ def test_an_entry_fires_a_limited_number_and_the_next_entry_the_rest():
     assert node.queue.next_deadline_ms() is None
 
 
-def test_the_end_of_a_session_counts_as_many_deadlines_as_it_held_tasks():
-    node = Node(deadlines_per_entry_max=3)
+def test_the_end_of_a_session_takes_a_step_for_each_task_that_it_held():
+    node = Node(steps_alone_max=3, steps_beside_max=3)
     node.put(2)
     node.do(0, OpenSession("anna", "", 10), Take(["mail"], "anna", tasks_max=2))
     node.put(2, delay_ms=11)
@@ -87,8 +87,20 @@ def test_the_end_of_a_session_counts_as_many_deadlines_as_it_held_tasks():
     assert node.counts() == {State.READY: 4}
 
 
+def test_a_session_returns_its_leases_in_steps():
+    node = Node(steps_alone_max=2, steps_beside_max=2)
+    node.put(5)
+    node.do(0, OpenSession("anna", "", 10), Take(["mail"], "anna", tasks_max=5))
+    for ready in (2, 4, 5):  # the deadline of the session is a step too
+        assert node.queue.next_deadline_ms() == 10
+        node.do(10)
+        assert node.counts()[State.READY] == ready
+        assert node.queue.session("anna") is None
+    assert node.queue.next_deadline_ms() is None
+
+
 def test_deadlines_of_a_dropped_tube_use_a_small_part_of_the_limit():
-    node = Node(deadlines_per_entry_max=1, removals_per_entry_max=1, removals_beside_max=1)
+    node = Node(steps_alone_max=1, steps_beside_max=1)
     node.put(20, "old", delay_ms=10)
     node.put(1, delay_ms=11)
     node.do(0, DropTube("old"))
@@ -112,7 +124,7 @@ def test_removed_tasks_leave_no_keys():
 
 
 def test_a_new_time_to_live_of_a_task_whose_delay_is_over_is_not_negative():
-    node = Node(deadlines_per_entry_max=1)
+    node = Node(steps_alone_max=1, steps_beside_max=1)
     node.put(3, delay_ms=10)
     node.do(500, UpdateTasks("mail", ByIds((3,)), TaskUpdate(ttl_ms=20)))
     (task,) = node.queue.get_tasks("mail", [3])

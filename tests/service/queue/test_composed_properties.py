@@ -57,8 +57,8 @@ class ComposedMachine(QueueMachine):
     opening = OPENING
     limits = replace(
         LIMITS,
-        group_tasks_per_entry_max=2,
-        dependents_per_entry_max=2,
+        steps_alone_max=3,
+        steps_beside_max=2,
         groups_max=3,
         group_retention_ms=60,
     )

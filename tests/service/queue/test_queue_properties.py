@@ -58,9 +58,9 @@ from tests.service.queue.targeting import targeted
 LIMITS = Limits(
     head_entries_max=3,
     resident_bytes_max=40,
-    deadlines_per_entry_max=3,
-    removals_per_entry_max=4,
-    removals_beside_max=2,
+    steps_alone_max=4,
+    steps_beside_max=3,
+    records_forgotten_max=3,
     subqueue_entries_max=2,
     read_tasks_max=2,
     ahead_tasks_max=3,
@@ -357,7 +357,7 @@ class QueueMachine(RuleBasedStateMachine):
         expected = deadlines[0][0] if deadlines else None
         model = self.model
         is_sweeping = any(group["sweeping"] for group in model.groups)
-        if model.ruins or model.surplus() or model.ends or is_sweeping:
+        if model.ruins or model.surplus() or model.ends or model.returns or is_sweeping:
             assert self.queue.next_deadline_ms() == self.now
         else:
             assert self.queue.next_deadline_ms() == expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,19 +19,25 @@ FILES = sorted(FOLDER.glob("*.txt"))
 SMALL = Limits(
     head_entries_max=2,
     resident_bytes_max=1,
-    group_tasks_per_entry_max=3,
-    dependents_per_entry_max=4,
     groups_max=4,
     types_max=1,
     type_entries_max=2,
 )
 
 
-def never(_store):
+def limits_of(text):
+    """Return the limits of a scenario; ``steps 3)`` in a comment sets the steps of an entry."""
+    steps = re.search(r"^#.*\bsteps (\d+)\)", text, re.MULTILINE)
+    if steps is None:
+        return SMALL
+    return replace(SMALL, steps_alone_max=int(steps[1]), steps_beside_max=int(steps[1]))
+
+
+def never(_store, _limits):
     return lambda queue: queue
 
 
-def collected(store):
+def collected(store, _limits):
     """Write all changes after each block, and check that nothing else is written."""
 
     def between(queue):
@@ -44,14 +52,14 @@ def collected(store):
     return between
 
 
-def reopened(store):
+def reopened(store, limits):
     """Write and reopen after each block: the store has the whole state."""
 
     def between(queue):
         digest = queue.digest()
         store.write(queue.collect_writes())
         assert queue.digest() == digest
-        fresh = Queue(store, SMALL, editor=replaced)
+        fresh = Queue(store, limits, editor=replaced)
         assert fresh.digest() == digest
         return fresh
 
@@ -64,7 +72,8 @@ def test_scenario(path, between, request):
     """`pytest --rewrite` writes the actual answers; the reviewer reads the diff."""
     store = MemoryStore()
     text = path.read_text()
-    actual = rewritten(text, Queue(store, SMALL, editor=replaced), between(store))
+    limits = limits_of(text)
+    actual = rewritten(text, Queue(store, limits, editor=replaced), between(store, limits))
     if request.config.getoption("--rewrite"):
         path.write_text(actual)
     assert actual == path.read_text()

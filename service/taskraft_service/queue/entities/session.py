@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS, shown
@@ -147,7 +148,7 @@ class SessionRegistry(dict[str, QueueSession]):
     """All sessions by id: a dictionary that only its own methods change.
 
     ``number`` is the number of the newest session, and ``by_owner`` has the sessions of each
-    principal by id.
+    principal by id. ``by_number`` also has the ended sessions whose leases have not returned yet.
     """
 
     __slots__ = ("_dirty", "_ended", "by_number", "by_owner", "number")
@@ -177,14 +178,19 @@ class SessionRegistry(dict[str, QueueSession]):
         self.by_number[session.number] = session
         self.by_owner.setdefault(session.owner, {})[session.id] = session
 
-    def remove(self, session: QueueSession) -> None:
-        """Remove a session that has ended."""
+    def end(self, session: QueueSession) -> None:
+        """Let no caller find a session any more; its leases still know the session."""
+        session.expires_ms = NEVER_MS
+        self.touch(session)
         del self[session.id]
-        del self.by_number[session.number]
         owned = self.by_owner[session.owner]
         del owned[session.id]
         if not owned:
             del self.by_owner[session.owner]
+
+    def remove(self, session: QueueSession) -> None:
+        """Remove an ended session that has no leases."""
+        del self.by_number[session.number]
         self._ended.append(session)
 
     def touch(self, session: QueueSession) -> None:
@@ -208,9 +214,12 @@ class SessionRegistry(dict[str, QueueSession]):
         self._ended.clear()
         self._dirty.clear()
 
-    def restore(self, store: Store) -> None:
-        """Read all sessions from the store."""
+    def restore(self, store: Store, ended: Container[int]) -> None:
+        """Read all sessions from the store; ``ended`` has the numbers of the ended ones."""
         for _, record in store.scan(SESSION, prefix_stop(SESSION)):
             session, _ = SESSION_RECORD.read(record)
             session.written = timer_key(session.timer) if session.timer is not None else b""
-            self.add(session)
+            if session.number in ended:
+                self.by_number[session.number] = session
+            else:
+                self.add(session)

@@ -73,6 +73,7 @@ class QueueTube(TubeLimits):
         "buried",
         "created_ms",
         "dirty",
+        "leases",
         "memory",
         "next_id",
         "profile",
@@ -100,6 +101,8 @@ class QueueTube(TubeLimits):
         """Stride-scheduling pass of the tube in takes by weight; see ``WeightedCandidates``."""
         self.ages = ReadyAgeHistogram()
         self.tasks: dict[int, QueueTask] = {}
+        self.leases: dict[int, QueueTask] = {}
+        """The taken tasks by lease token, the oldest lease first."""
         self.dirty = False
         self.ready: ReadyOrder[QueueTask]
         """The order of the ready tasks; ``state.tube_registry`` sets it."""

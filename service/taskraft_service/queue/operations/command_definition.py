@@ -138,7 +138,8 @@ def tubes_of_end(state: QueueState, tube: str) -> Iterator[str]:
 def tubes_of_session(state: QueueState, session_id: str) -> Iterator[str]:
     """Yield the tubes to which the leases of a session return when the session ends."""
     session = state.sessions.get(session_id)
-    for token in session.held if session is not None else ():
+    held = session.held if session is not None else ()
+    for token in islice(held, state.limits.steps_alone_max):
         yield from and_dead_letters(state.leases[token].tube)
 
 
@@ -165,7 +166,7 @@ def and_dead_letters(tube: QueueTube) -> Iterator[str]:
 def _tubes_due(state: QueueState, now_ms: int) -> Iterator[str]:
     """Yield the tubes of the deadlines in memory that are due."""
     due = state.timers.in_memory_until((now_ms + 1,))
-    for _, kind, tube_number, number in islice(due, state.limits.deadlines_per_entry_max):
+    for _, kind, tube_number, number in islice(due, state.limits.steps_alone_max):
         if kind == SESSION_TIMER:
             yield from tubes_of_session(state, state.sessions.by_number[number].id)
         elif tube_number in state.tubes.by_number:

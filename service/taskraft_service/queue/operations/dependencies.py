@@ -175,6 +175,7 @@ def settle_dependents(state: QueueState, tasks_max: int) -> int:
             if task is not None:  # None: its tube was truncated or dropped
                 _hear(state, task, ending)
         done += max(len(members), 1)
+    state.steps.left -= done
     return done
 
 

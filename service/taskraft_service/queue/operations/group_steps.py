@@ -30,7 +30,7 @@ def start_sweep(state: QueueState, group: TaskGroup) -> None:
     group.sweeping = True
     group.cursor = FIRST
     state.groups.sweeps[group.number] = group
-    _step(state, group, state.limits.group_tasks_per_entry_max)
+    _step(state, group, max(state.steps.left, 0))
 
 
 def sweep_groups(state: QueueState) -> None:
@@ -38,7 +38,7 @@ def sweep_groups(state: QueueState) -> None:
     groups = state.groups
     if groups.sweeps:
         group = groups.sweeps[min(groups.sweeps)]
-        _step(state, group, state.limits.group_tasks_per_entry_max)
+        _step(state, group, state.steps.room)
         settle_groups(state)
 
 
@@ -60,6 +60,7 @@ def _step(state: QueueState, group: TaskGroup, tasks_max: int) -> None:
         group.sweeping = False
         del groups.sweeps[group.number]
         groups.complete[group.number] = group
+    state.steps.left -= min(len(members), tasks_max)
     groups.touch(group)
 
 
@@ -112,7 +113,7 @@ def _end(state: QueueState, group: TaskGroup) -> None:
 def forget_groups(state: QueueState) -> None:
     """Remove groups that ended long ago; called once per entry."""
     ended, limits = state.groups.ended, state.limits
-    for _ in range(limits.deadlines_per_entry_max):
+    for _ in range(limits.records_forgotten_max):
         if not ended or ended[0][0] + limits.group_retention_ms > state.now_ms:
             return
         forget_first(state)

@@ -6,14 +6,13 @@ from typing import Final
 
 from taskraft_service.queue.entities.event_cause import failure_cause
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
-from taskraft_service.queue.entities.life_cycle import EventKind, Operation
+from taskraft_service.queue.entities.life_cycle import Operation
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal
 from taskraft_service.queue.entities.task_state import (
     BURIED,
     DELAYED,
     READY,
     STATES,
-    TAKEN,
     TaskOutcome,
 )
 from taskraft_service.queue.entities.task_view import Failure
@@ -27,8 +26,9 @@ from taskraft_service.queue.operations.command_definition import (
     side_of_tube,
     tubes_of_end,
 )
-from taskraft_service.queue.operations.releasing import come_back
+from taskraft_service.queue.operations.lease_returns import begin_return
 from taskraft_service.queue.operations.selection import Selector, at_most, change_each
+from taskraft_service.queue.state.lease_returns import LeaseReturn
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury as bury_task
 from taskraft_service.queue.transitions.endings import end
@@ -194,15 +194,13 @@ def delete(state: QueueState, command: Delete) -> CountResult | Refusal:
 
 
 def release_all(state: QueueState, command: ReleaseAll) -> CountResult | Refusal:
-    """Release all taken tasks of a tube, in the order of their takes."""
+    """Release all taken tasks of a tube, in the order of their takes; later entries continue."""
     tube = state.tubes.find(command.name)
     if isinstance(tube, Refusal):
         return tube
-    taken = [task for task in state.leases.values() if task.tube is tube]
-    for task in taken:
-        assert task.state is TAKEN
-        come_back(state, task, EventKind.RELEASE_ALL)
-    return CountResult(len(taken))
+    taken = len(tube.leases)
+    begin_return(state, LeaseReturn(False, tube.number, state.token))  # noqa: FBT003 - a record
+    return CountResult(taken)
 
 
 def _predict_kick(prediction: ReadyPrediction, command: Kick) -> None:

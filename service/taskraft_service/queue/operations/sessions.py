@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS, after
-from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
 from taskraft_service.queue.entities.session import QueueSession, SessionView
 from taskraft_service.queue.operations.command_definition import (
@@ -19,8 +18,9 @@ from taskraft_service.queue.operations.command_definition import (
     shown_answer,
     tubes_of_session,
 )
-from taskraft_service.queue.operations.releasing import SESSION_LOST, come_back, hand_back
+from taskraft_service.queue.operations.lease_returns import begin_return
 from taskraft_service.queue.operations.settings import session_ttr_ms
+from taskraft_service.queue.state.lease_returns import LeaseReturn
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.store.fields import Text
 from taskraft_service.queue.values import value
@@ -173,24 +173,18 @@ def close_session(state: QueueState, command: CloseSession) -> CountResult | Ref
 
 
 def end_session(state: QueueState, session: QueueSession, *, uncounted: bool = False) -> int:
-    """Release the leases of a session in take order and remove it; return their number.
+    """End a session, and begin to release its leases in take order; return their number.
 
-    The change feed records if the client did not return after a change of leader.
+    From now on, no caller finds the session. Later entries release the leases for which this entry
+    has no steps left.
     """
-    kind = EventKind.STARTUP_RELEASE if session.orphaned else EventKind.SESSION_RELEASE
-    tasks = [state.leases[token] for token in session.held]
-    for task in tasks:
-        state.signals.signal_ready(task.tube)
-        if uncounted:
-            come_back(state, task, kind)
-            task.attempt -= 1
-        else:
-            hand_back(state, task, kind, SESSION_LOST)
-    assert not session.held
+    held = len(session.held)
     state.watch.tell_session(session.id, uncounted=uncounted)
     state.timers.cancel(session)
-    state.sessions.remove(session)
-    return len(tasks)
+    state.sessions.end(session)
+    work = LeaseReturn(True, session.number, state.token, uncounted)  # noqa: FBT003 - a record
+    begin_return(state, work)
+    return held
 
 
 def _predict_close(prediction: ReadyPrediction, command: CloseSession) -> None:

@@ -189,11 +189,11 @@ def _retire(state: QueueState, tube: QueueTube) -> None:
     state.surplus.pop(tube.number, None)
     state.signals.signal_redefined(tube)
     state.timers.cancel(tube)
-    taken = [task for task in state.leases.values() if task.tube is tube]
-    for task in taken:
-        del state.leases[task.token]
+    for token, task in tube.leases.items():
+        del state.leases[token]
         if task.session is not None:
-            del task.session.held[task.token]
+            del task.session.held[token]
+    tube.leases.clear()
     for task in [task for task in tube.tasks.values() if not task.dirty]:
         state.evict(task)
     state.removals.add(tube)
@@ -204,12 +204,13 @@ def _fate(task: QueueTask) -> TaskOutcome:
     return TaskOutcome.NONE if task.state in FINISHED else TaskOutcome.DELETED
 
 
-def clear_away(state: QueueState, tasks_max: int) -> None:
-    """Remove up to ``tasks_max`` tasks of truncated and dropped tubes, oldest tube first, by id.
+def clear_away(state: QueueState) -> None:
+    """Remove the next tasks of truncated and dropped tubes, oldest tube first, by id.
 
     Each removal appends an event with the data that the task had at the time of the truncation.
     Records and order entries are deleted as ranges when all tasks of a tube are removed.
     """
+    tasks_max = state.steps.room
     while tasks_max > 0 and state.removals:
         number = next(iter(state.removals))
         tube, next_id = state.removals[number]
@@ -231,6 +232,7 @@ def clear_away(state: QueueState, tasks_max: int) -> None:
         else:
             state.removals.go_on(number, tasks[-1].id + 1)
         tasks_max -= len(tasks)
+        state.steps.left -= len(tasks)
 
 
 def _show(state: QueueState, name: str, *, existed: bool) -> TubeResult | Refusal:

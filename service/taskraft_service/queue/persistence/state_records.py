@@ -27,6 +27,7 @@ from taskraft_service.queue.persistence.task_writes import HOLDER, collect_tasks
 from taskraft_service.queue.state.cluster_version import ClusterVersionState
 from taskraft_service.queue.state.dependents import DEPENDENTS_NUMBERS
 from taskraft_service.queue.state.failures import FAILURE_NUMBERS
+from taskraft_service.queue.state.lease_returns import LEASE_RETURN, LeaseReturns
 from taskraft_service.queue.state.queue_state import (
     BEGINNING,
     CounterOrigin,
@@ -79,10 +80,21 @@ def _in_cleanup(state: QueueState) -> Sequence[TubeInCleanup]:
     return state.removals.in_cleanup()
 
 
-def _wall_of(state: QueueState) -> bytes:
-    """Return the wall offset and the numbers of the clocks; empty while all are 0."""
+_LEASE_RETURNS: Final[FieldTable[dict[str, Any]]] = FieldTable(
+    dict, Items("waiting", LEASE_RETURN, of=LeaseReturns.waiting)
+)
+
+
+def _end_of(state: QueueState) -> bytes:
+    """Return the wall offset, the numbers of the clocks, and the unfinished returns of leases.
+
+    Empty while all numbers are 0 and no lease returns. Without returns, only the numbers.
+    """
     numbers = (state.wall_offset_ms, state.event_floor_ms, state.clock_epoch, state.clock_term)
-    return _WALL.write(state) if any(numbers) else b""
+    returns = state.lease_returns
+    if not returns:
+        return _WALL.write(state) if any(numbers) else b""
+    return _WALL.write(state) + _LEASE_RETURNS.write(returns)
 
 
 _META_18: Final[FieldTable[dict[str, Any]]] = FieldTable(
@@ -106,7 +118,7 @@ _META_18: Final[FieldTable[dict[str, Any]]] = FieldTable(
     Number("last_group", "Q", of="groups.number"),
     Nested("failures", FAILURE_NUMBERS),
     Nested("dependents", DEPENDENTS_NUMBERS),
-    Blob("wall", of=_wall_of, to_end=True),
+    Blob("end", of=_end_of, to_end=True),
 )
 
 
@@ -165,10 +177,13 @@ def restore_meta(state: QueueState, meta: bytes) -> None:
     state.feed.restore(fields["feed_id"], fields["partitions"])
     state.failures.restore(**fields["failures"])
     state.dependents.restore(**fields["dependents"])
-    if fields["wall"]:
-        wall, _ = _WALL.read(fields["wall"])
+    if fields["end"]:
+        wall, stop = _WALL.read(fields["end"])
         state.wall_offset_ms, state.event_floor_ms = wall["wall_offset_ms"], wall["event_floor_ms"]
         state.clock_epoch, state.clock_term = wall["clock_epoch"], wall["clock_term"]
+        if stop < len(fields["end"]):
+            returns, _ = _LEASE_RETURNS.read(fields["end"], stop)
+            state.lease_returns.restore(returns["waiting"])
 
 
 def stored_index(store: Store) -> int:
@@ -246,7 +261,8 @@ def open_state(
         state.tubes.admit(tube)
         note_surplus(state, tube)
     state.tubes.totals.restore()
-    state.sessions.restore(store)
+    returns = state.lease_returns.waiting()
+    state.sessions.restore(store, {work.number for work in returns if work.of_session})
     state.consumers.restore(store)
     state.schedules.restore(store)
     state.groups.restore(store)
@@ -271,7 +287,7 @@ def _open_leases(state: QueueState) -> None:
         tube.tasks[task_id] = task
         tube.ready.reopen(task)
         state.resident_bytes += len(task.body or b"")
-        state.leases[task.token] = task
+        state.leases[task.token] = tube.leases[task.token] = task
         if task.session is not None:
             task.session.held[task.token] = None
 
@@ -313,6 +329,8 @@ def _parts(state: QueueState) -> Iterator[bytes]:
         yield SESSION_RECORD.write(session)
         yield repr(list(session.held)).encode()
     yield repr(list(state.leases)).encode()
+    if state.lease_returns:
+        yield _LEASE_RETURNS.write(state.lease_returns)
     yield from state.failures.digest_parts()
     yield from state.audit.digest_parts()
     yield from state.bulk_sweeps.digest_parts()

@@ -86,7 +86,7 @@ class AuditTable:
 
     def forget_old(self, before_ms: int, limits: Limits) -> None:
         """Delete the records that are older than a time; called once per entry if there are any."""
-        for _ in range(limits.deadlines_per_entry_max):
+        for _ in range(limits.records_forgotten_max):
             if self.first == self.following:
                 return
             self.oldest_ms = self.record(self.first).at_ms

@@ -118,7 +118,7 @@ class FailureTable:
 
     def forget_old(self, now_ms: int, limits: Limits) -> None:
         """Delete the failures whose retention has ended; called once per entry."""
-        for _ in range(limits.deadlines_per_entry_max):
+        for _ in range(limits.records_forgotten_max):
             if self.first == self.following:
                 return
             if self._oldest_ms is None:

@@ -90,16 +90,16 @@ def note_surplus(state: QueueState, tube: QueueTube) -> None:
         state.surplus[tube.number] = tube
 
 
-def remove_surplus(state: QueueState, tasks_max: int) -> int:
-    """Delete buried tasks beyond ``buried_max``, at most ``tasks_max``; return how many.
+def remove_surplus(state: QueueState) -> None:
+    """Delete buried tasks beyond ``buried_max``, while the entry has steps left.
 
     Tasks of the oldest tube are deleted first, and within a tube in the order of kicks. The
     deletion runs after each command and not within it, so that a command finds every task that it
     names.
     """
-    removed = 0
+    steps = state.steps
     while over := [number for number, tube in state.surplus.items() if _has_surplus(tube)]:
-        if removed == tasks_max:
+        if steps.left <= 0:
             break
         tube = state.surplus[min(over)]
         order = tube.buried.pop_least()
@@ -107,9 +107,8 @@ def remove_surplus(state: QueueState, tasks_max: int) -> int:
         task = state.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
         end(state, task, Operation.DELETE, TaskOutcome.FAILED, cause=SURPLUS)
-        removed += 1
+        steps.left -= 1
     state.surplus = {number: state.surplus[number] for number in over}
-    return removed
 
 
 def _has_surplus(tube: QueueTube) -> bool:

@@ -79,7 +79,7 @@ def transition(
     if after is GONE:
         payload_bytes = _remove(state, tube, tasks)
     elif after is TAKEN and not is_in_place:
-        _start_leases(state, tasks)
+        _start_leases(state, tube, tasks)
     else:
         _enter(state, tube, tasks, after, is_in_place=is_in_place)
     if operation is not TRUNCATE:  # the counters of a truncated tube were already emptied
@@ -119,10 +119,10 @@ def _end_leases(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) 
     """Invalidate the tokens of tasks, and let their sub-queues offer the next tasks."""
     if tube.ready.counts_leases:
         tube.ready.free(tasks)
-    leases = state.leases
+    leases, of_tube = state.leases, tube.leases
     for task in tasks:
         token, session = task.token, task.session
-        del leases[token]
+        del leases[token], of_tube[token]
         if session is not None:
             del session.held[token]
             task.session = None
@@ -132,9 +132,9 @@ def _end_leases(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) 
             task.extras = replace(task.extras, cancel_requested=False)
 
 
-def _start_leases(state: QueueState, tasks: Sequence[QueueTask]) -> None:
+def _start_leases(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> None:
     """Assign new lease tokens, and record the leases in the sessions."""
-    now_ms, token, leases = state.now_ms, state.token, state.leases
+    now_ms, token, leases, of_tube = state.now_ms, state.token, state.leases, tube.leases
     for task in tasks:
         if not task.dirty:  # no ``touch_task``: a task that is being taken is in memory
             task.dirty = True
@@ -143,7 +143,7 @@ def _start_leases(state: QueueState, tasks: Sequence[QueueTask]) -> None:
         task.token = token
         task.since_ms = now_ms
         task.visible_at_ms = NEVER_MS
-        leases[token] = task
+        leases[token] = of_tube[token] = task
         session = task.session
         if session is not None:
             session.held[token] = None

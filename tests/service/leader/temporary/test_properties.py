@@ -48,9 +48,7 @@ from tests.service.queue.test_queue_properties import LIMITS as SMALL
 from tests.service.queue.test_queue_properties import NEWEST, OPENING, plain
 
 # All due deadlines fire in one entry, because the two sides have different numbers of entries.
-LIMITS = replace(
-    SMALL, deadlines_per_entry_max=99, removals_per_entry_max=99, removals_beside_max=99
-)
+LIMITS = replace(SMALL, steps_alone_max=99, steps_beside_max=99)
 DRIVERS = {NEWEST.name: NEWEST}
 TERM = 3
 SHIFT = origin_of(TERM).task

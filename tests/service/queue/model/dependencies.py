@@ -95,7 +95,7 @@ class NaiveDependencies:
         return sorted(waiting, key=self.place)
 
     def settle_dependents(self, room):
-        """Process the ends of tasks; return how many more dependents the entry may update."""
+        """Process the ends of tasks; ``room`` is the number of steps."""
         before = room
         while self.ends and room > 0:
             life, outcome, place = self.ends[0]
@@ -105,9 +105,9 @@ class NaiveDependencies:
             for task in waiting[:room]:
                 self.hear(task, life, outcome, place)
             room -= max(len(waiting[:room]), 1)
+        self.steps -= before - room
         if room < before:
             self.settle_groups()
-        return room
 
     def hear(self, task, life, outcome, place):
         waits = task["waits"]

@@ -154,21 +154,20 @@ class NaiveGroups:
 
     def sweep(self, group):
         group.update(sweeping=True, cursor=(0, 0))
-        self.step(group)
+        self.step(group, max(self.steps, 0))
         self.settle_groups()
 
-    def sweep_groups(self):
+    def sweep_groups(self, room):
         """Do one step of the oldest running start or cancellation."""
         sweeping = [group for group in self.groups if group["sweeping"]]
         if sweeping:
-            self.step(min(sweeping, key=lambda group: group["number"]))
+            self.step(min(sweeping, key=lambda group: group["number"]), room)
             self.settle_groups()
 
-    def step(self, group):
+    def step(self, group, most):
         members = [task for task in self.members(group) if task["state"] in OPEN]
         members = [task for task in members if self.place(task) > group["cursor"]]
         members.sort(key=self.place)
-        most = self.limits.group_tasks_per_entry_max
         for task in members[:most]:
             group["cursor"] = self.place(task)
             if not any(task is other for other in self.tasks):
@@ -180,6 +179,7 @@ class NaiveGroups:
                 self.ask_to_stop(task)
             else:
                 self.move(task, EventKind.DELETE, State.GONE)
+        self.steps -= min(len(members), most)
         group["sweeping"] = len(members) > most
 
     def settle_groups(self):
@@ -208,7 +208,7 @@ class NaiveGroups:
                 group["last"] = result.ids[0]
 
     def forget_groups(self):
-        for _ in range(self.deadlines_max):
+        for _ in range(self.limits.records_forgotten_max):
             ended = [group for group in self.groups if group["ended"]]
             first = min(ended, key=self.ended_first, default=None)
             if not first or first["ended"] + self.limits.group_retention_ms > self.now:

@@ -38,7 +38,7 @@ class NaiveManagement:
         """Forget some acts that are too old, at the end of an entry."""
         before = self.stamped - self.limits.audit_retention_ms
         old = [number for number, act in sorted(self.acts.items()) if act.at_ms < before]
-        for number in old[: self.deadlines_max]:
+        for number in old[: self.limits.records_forgotten_max]:
             del self.acts[number]
 
     def do_setclusterversion(self, command: SetClusterVersion):

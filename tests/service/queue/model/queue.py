@@ -63,9 +63,6 @@ class NaiveQueue(
 
     def __init__(self, limits, new_task=None, drivers=None):
         self.limits, self.new_task, self.drivers = limits, new_task, drivers or {}
-        self.deadlines_max = limits.deadlines_per_entry_max
-        self.removals_max = limits.removals_per_entry_max
-        self.removals_beside = limits.removals_beside_max
         self.scan_max = limits.selector_scan_max
         self.now = self.index = self.token = self.numbers = self.session_numbers = 0
         self.wall_offset = self.stamped = 0
@@ -74,6 +71,7 @@ class NaiveQueue(
         self.tubes, self.sessions, self.tasks, self.ruins, self.events = [], [], [], [], []
         self.groups, self.group_numbers, self.schedules, self.ends = [], 0, [], []
         self.owes_room = False
+        self.steps, self.returns = 0, []
         self.acts, self.act_numbers, self.cluster = {}, 0, ClusterVersionState()
         self.sweeps, self.sweep_numbers = [], 0
         self.partitions, self.low, self.consumers = [], [0] * PARTITIONS, {}
@@ -236,13 +234,14 @@ class NaiveQueue(
     def apply(self, index, now, commands):
         self.index, self.now = index, now
         self.stamped = max(self.stamped, now + self.wall_offset)
-        fired = 0
-        while fired < self.deadlines_max:
+        most = self.limits.steps_beside_max if commands else self.limits.steps_alone_max
+        self.steps = most
+        while self.steps > 0:
             due = [line for line in self.deadlines() if line[0] <= now]
             if not due:
                 break
             _, kind, _, _, subject = due[0]
-            fired += 1
+            self.steps -= 1
             if kind == 1:
                 self.move(subject, EventKind.DELAY_DUE, State.READY)
             elif kind == 2:
@@ -253,31 +252,38 @@ class NaiveQueue(
             elif kind == 4:
                 self.move(subject, EventKind.RETENTION_EXPIRED, State.GONE)
             elif kind == 6:
-                fired += self.refill(subject)
+                self.steps -= self.refill(subject)
             else:
-                fired += self.end(subject)
-        spare = self.remove_surplus(self.removals_max)
-        untold = self.settle_dependents(self.limits.dependents_per_entry_max)
+                self.end(subject)
+        self.remove_surplus()
+        self.settle_dependents(self.steps)
         self.settle_groups()
         results = []
         for command in commands:
             results.append(self.execute(command))
-            spare = self.remove_surplus(spare)
-            untold = self.settle_dependents(untold)
+            self.remove_surplus()
+            self.settle_dependents(self.steps)
             self.settle_groups()
-        room = self.removals_beside if commands else self.removals_max
-        while room and self.ruins:
-            task = self.ruins.pop(0)
-            room -= 1
-            live = task["session"] in self.sessions
-            label = (task["session"]["name"] or task["session"]["id"][:8]) if live else ""
-            self.event(task, EventKind.TRUNCATE, State.GONE, label)
+        self.clear_away(self.room(most))
         self.settle_groups()
-        self.sweep_groups()
-        self.settle_dependents(untold)
+        self.continue_returns(self.room(most))
+        self.settle_groups()
+        self.sweep_groups(self.room(most))
+        self.settle_dependents(self.room(most))
         self.forget_groups()
         self.forget_acts()
         return results
+
+    def clear_away(self, room):
+        for _ in range(min(room, len(self.ruins))):
+            task = self.ruins.pop(0)
+            self.steps -= 1
+            live = task["session"] in self.sessions or self.returns_of(task["session"])
+            label = (task["session"]["name"] or task["session"]["id"][:8]) if live else ""
+            self.event(task, EventKind.TRUNCATE, State.GONE, label)
+
+    def room(self, most):
+        return max(self.steps, most // 8, 1)
 
     def execute(self, command):
         return getattr(self, "do_" + type(command).__name__.lower())(command)

@@ -152,14 +152,13 @@ class NaiveRetrying:
                 over.append(tube)
         return over
 
-    def remove_surplus(self, room):
-        """Remove BURIED tasks above the limits; return how many more the entry may remove."""
-        while room and (over := self.surplus()):
+    def remove_surplus(self):
+        """Remove BURIED tasks above the limits, while the entry has steps left."""
+        while self.steps > 0 and (over := self.surplus()):
             buried = self.of(over[0], State.BURIED)
             first = min(buried, key=lambda task: (task["rank"], task["id"]))
             self.move(first, EventKind.DELETE, State.GONE, ("BURIED_MAX", "", ""))
-            room -= 1
-        return room
+            self.steps -= 1
 
     def more(self, task, update):
         """Return by how many bytes a change makes a task larger."""

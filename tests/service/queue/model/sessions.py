@@ -6,6 +6,7 @@ from taskraft_service.queue.entities.instants import FOREVER_MS
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, Reason
 from taskraft_service.queue.entities.session import SessionView
+from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.operations.leadership import Startup, StartupResult
 from taskraft_service.queue.operations.sessions import (
     AttachSession,
@@ -108,17 +109,56 @@ class NaiveSessions:
         return CountResult(self.end(session, uncounted=command.uncounted))
 
     def end(self, session, *, uncounted=False):
-        held = self.held(session)
-        kind = EventKind.STARTUP_RELEASE if session["orphaned"] else EventKind.SESSION_RELEASE
-        for task in held:
-            if uncounted:
-                self.come_back(task, kind)
-                task["attempt"] -= 1
-            else:
+        held = len(self.held(session))
+        self.sessions.remove(session)
+        self.go_on({"session": session, "uncounted": uncounted}, max(self.steps, 0))
+        return held
+
+    # ---------------------------------------------------------------------------- work in steps
+
+    def returns_of(self, session):
+        return any(work.get("session") is session for work in self.returns if session)
+
+    def continue_returns(self, room):
+        while room > 0 and self.returns:
+            room -= max(self.go_on(self.returns.pop(0), room), 1)
+
+    def go_on(self, work, most):
+        """Return the first leases of an ended session, or of a tube; return their number."""
+        session = work.get("session")
+        tasks = self.held(session) if session else self.taken_before(work)
+        kind = EventKind.RELEASE_ALL
+        if session:
+            is_orphaned = session["orphaned"]
+            kind = EventKind.STARTUP_RELEASE if is_orphaned else EventKind.SESSION_RELEASE
+        for task in tasks[:most]:
+            if session and not work["uncounted"]:
                 text = "the session that held the task ended"
                 self.lose(task, kind, "SESSION_ENDED", text)
-        self.sessions.remove(session)
-        return len(held)
+            else:
+                self.come_back(task, kind)
+                task["attempt"] -= bool(session)
+        self.steps -= len(tasks[:most])
+        if len(tasks) > most:
+            self.wait_again(work)
+        return len(tasks[:most])
+
+    def wait_again(self, work):
+        """Let work wait behind the other work, or in the place of older work for the same tube."""
+        for place, other in enumerate(self.returns):
+            if other.get("tube") is work.get("tube") and not work.get("session"):
+                self.returns[place] = work
+                return
+        self.returns.append(work)
+
+    def taken_before(self, work):
+        tasks = (
+            self.of(work["tube"], State.TAKEN)
+            if any(work["tube"] is tube for tube in self.tubes)
+            else []
+        )
+        tasks = [task for task in tasks if task["token"] <= work["last"]]
+        return sorted(tasks, key=lambda task: task["token"])
 
     def do_startup(self, command: Startup):
         configured = self.settings.failover_grace_ms

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, Reason
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView
@@ -87,10 +86,9 @@ class NaiveTubes:
         tube = self.tube(command.name)
         if not tube:
             return Reason.TUBE_NOT_FOUND
-        taken = sorted(self.of(tube, State.TAKEN), key=lambda task: task["token"])
-        for task in taken:
-            self.come_back(task, EventKind.RELEASE_ALL)
-        return CountResult(len(taken))
+        taken = len(self.of(tube, State.TAKEN))
+        self.go_on({"tube": tube, "last": self.token}, max(self.steps, 0))
+        return CountResult(taken)
 
     def do_updatetube(self, command: UpdateTube):
         tube = self.tube(command.name)

@@ -34,10 +34,8 @@ from tests.service.queue.memory_store import MemoryStore
 SMALL = Limits(
     head_entries_max=2,
     resident_bytes_max=1,
-    dependents_per_entry_max=2,
-    group_tasks_per_entry_max=2,
-    removals_per_entry_max=2,
-    removals_beside_max=1,
+    steps_alone_max=3,
+    steps_beside_max=2,
 )
 TUBES = ("plain", "kept", "other")
 FINISHED = (State.DONE, State.ZOMBIE)

@@ -28,7 +28,7 @@ from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
-SMALL = Limits(head_entries_max=2, resident_bytes_max=1, group_tasks_per_entry_max=2)
+SMALL = Limits(head_entries_max=2, resident_bytes_max=1, steps_alone_max=3, steps_beside_max=2)
 OPEN = (State.READY, State.DELAYED, State.TAKEN, State.HELD)
 
 
@@ -129,7 +129,7 @@ class GroupMachine(RuleBasedStateMachine):
     def truncate(self, tube):
         had_ended = self.group.ended_ms
         self.do(TruncateTube(tube))
-        for _ in range(9):
+        while self.queue.next_deadline_ms() == self.now_ms:
             self.do()
         if not had_ended:
             for member, fate in self.fate.items():

@@ -136,7 +136,7 @@ def test_deadlines_that_are_far_apart_are_read_some_at_a_time():
 
 
 def test_an_emptied_tube_is_not_read():
-    queue, store = with_backlog(Put("plain", tasks(TASKS)), removals_beside_max=1, read_tasks_max=1)
+    queue, store = with_backlog(Put("plain", tasks(TASKS)), steps_beside_max=1, read_tasks_max=1)
     queue.apply(2, 2_000, [Take(["plain"])])
     store.write(queue.collect_writes())
     queue.apply(3, 3_000, [TruncateTube("plain")])

@@ -157,7 +157,7 @@ class VirtualTime:
                 return
         else:
             self._check_wait(due)
-        # A time just behind a whole millisecond is rounded down, and its timer must fire all the same.
+        # A time just behind a whole millisecond is rounded down; its timer must fire too.
         self._now = max(self._now, _whole_ms(due), due)
 
     def _next_due(self, first: float) -> float:

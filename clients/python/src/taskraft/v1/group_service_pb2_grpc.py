@@ -81,16 +81,17 @@ class GroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StartGroup(self, request, context):
-        """Starts a group: its held tasks become ready, 1 000 tasks per log entry; the call does not wait
-        for the later entries. A group without tasks ends at once. A second start changes nothing.
+        """Starts a group: its held tasks become ready, in steps over several log entries if they are many.
+        The call does not wait for the later entries. A group without tasks ends at once. A second start
+        changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelGroup(self, request, context):
-        """Cancels a group: removes its tasks that are not taken, 1 000 tasks per log entry; the call does
-        not wait for the later entries. Buried tasks stay buried.
+        """Cancels a group: removes its tasks that are not taken, in steps over several log entries if they
+        are many. The call does not wait for the later entries. Buried tasks stay buried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,12 +38,13 @@ class GroupServiceStub:
     CreateGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.CreateGroupRequest, _group_service_pb2.CreateGroupResponse]
     """Creates a group."""
     StartGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.StartGroupRequest, _group_service_pb2.StartGroupResponse]
-    """Starts a group: its held tasks become ready, 1 000 tasks per log entry; the call does not wait
-    for the later entries. A group without tasks ends at once. A second start changes nothing.
+    """Starts a group: its held tasks become ready, in steps over several log entries if they are many.
+    The call does not wait for the later entries. A group without tasks ends at once. A second start
+    changes nothing.
     """
     CancelGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.CancelGroupRequest, _group_service_pb2.CancelGroupResponse]
-    """Cancels a group: removes its tasks that are not taken, 1 000 tasks per log entry; the call does
-    not wait for the later entries. Buried tasks stay buried.
+    """Cancels a group: removes its tasks that are not taken, in steps over several log entries if they
+    are many. The call does not wait for the later entries. Buried tasks stay buried.
     """
     SetEndTask: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.SetEndTaskRequest, _group_service_pb2.SetEndTaskResponse]
     """Replaces the end task, the abort task and only_if_processed of a group that is HELD or STARTED."""
@@ -62,12 +63,13 @@ class GroupServiceAsyncStub(GroupServiceStub):
     CreateGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.CreateGroupRequest, _group_service_pb2.CreateGroupResponse]  # type: ignore[assignment]
     """Creates a group."""
     StartGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.StartGroupRequest, _group_service_pb2.StartGroupResponse]  # type: ignore[assignment]
-    """Starts a group: its held tasks become ready, 1 000 tasks per log entry; the call does not wait
-    for the later entries. A group without tasks ends at once. A second start changes nothing.
+    """Starts a group: its held tasks become ready, in steps over several log entries if they are many.
+    The call does not wait for the later entries. A group without tasks ends at once. A second start
+    changes nothing.
     """
     CancelGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.CancelGroupRequest, _group_service_pb2.CancelGroupResponse]  # type: ignore[assignment]
-    """Cancels a group: removes its tasks that are not taken, 1 000 tasks per log entry; the call does
-    not wait for the later entries. Buried tasks stay buried.
+    """Cancels a group: removes its tasks that are not taken, in steps over several log entries if they
+    are many. The call does not wait for the later entries. Buried tasks stay buried.
     """
     SetEndTask: _aio.UnaryUnaryMultiCallable[_group_service_pb2.SetEndTaskRequest, _group_service_pb2.SetEndTaskResponse]  # type: ignore[assignment]
     """Replaces the end task, the abort task and only_if_processed of a group that is HELD or STARTED."""
@@ -95,8 +97,9 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_service_pb2.StartGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.StartGroupResponse, _abc.Awaitable[_group_service_pb2.StartGroupResponse]]:
-        """Starts a group: its held tasks become ready, 1 000 tasks per log entry; the call does not wait
-        for the later entries. A group without tasks ends at once. A second start changes nothing.
+        """Starts a group: its held tasks become ready, in steps over several log entries if they are many.
+        The call does not wait for the later entries. A group without tasks ends at once. A second start
+        changes nothing.
         """
 
     @_abc_1.abstractmethod
@@ -105,8 +108,8 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_service_pb2.CancelGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.CancelGroupResponse, _abc.Awaitable[_group_service_pb2.CancelGroupResponse]]:
-        """Cancels a group: removes its tasks that are not taken, 1 000 tasks per log entry; the call does
-        not wait for the later entries. Buried tasks stay buried.
+        """Cancels a group: removes its tasks that are not taken, in steps over several log entries if they
+        are many. The call does not wait for the later entries. Buried tasks stay buried.
         """
 
     @_abc_1.abstractmethod

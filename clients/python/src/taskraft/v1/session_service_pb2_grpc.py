@@ -84,7 +84,9 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CloseSession(self, request, context):
-        """Closes a session and releases its leases.
+        """Closes a session and releases its leases, in the order of the takes. Many leases are released in
+        steps over several log entries, and the call does not wait for the later entries. The session
+        cannot be used from now on; a lease that is not released yet can still be settled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

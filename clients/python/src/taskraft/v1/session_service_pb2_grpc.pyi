@@ -42,7 +42,10 @@ class SessionServiceStub:
     session on another connection.
     """
     CloseSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.CloseSessionRequest, _session_service_pb2.CloseSessionResponse]
-    """Closes a session and releases its leases."""
+    """Closes a session and releases its leases, in the order of the takes. Many leases are released in
+    steps over several log entries, and the call does not wait for the later entries. The session
+    cannot be used from now on; a lease that is not released yet can still be settled.
+    """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]
     """Lists sessions."""
     ListLeases: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListLeasesRequest, _session_service_pb2.ListLeasesResponse]
@@ -62,7 +65,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     session on another connection.
     """
     CloseSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.CloseSessionRequest, _session_service_pb2.CloseSessionResponse]  # type: ignore[assignment]
-    """Closes a session and releases its leases."""
+    """Closes a session and releases its leases, in the order of the takes. Many leases are released in
+    steps over several log entries, and the call does not wait for the later entries. The session
+    cannot be used from now on; a lease that is not released yet can still be settled.
+    """
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """Lists sessions."""
     ListLeases: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListLeasesRequest, _session_service_pb2.ListLeasesResponse]  # type: ignore[assignment]
@@ -97,7 +103,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.CloseSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.CloseSessionResponse, _abc.Awaitable[_session_service_pb2.CloseSessionResponse]]:
-        """Closes a session and releases its leases."""
+        """Closes a session and releases its leases, in the order of the takes. Many leases are released in
+        steps over several log entries, and the call does not wait for the later entries. The session
+        cannot be used from now on; a lease that is not released yet can still be settled.
+        """
 
     @_abc_1.abstractmethod
     def ListSessions(

@@ -134,7 +134,9 @@ class TubeServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseAll(self, request, context):
-        """Releases all taken tasks of a tube, whichever consumer holds them.
+        """Releases all taken tasks of a tube, whichever consumer holds them, in the order of the takes. Many
+        tasks are released in steps over several log entries, and the call does not wait for the later
+        entries. A lease that is not released yet can still be settled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

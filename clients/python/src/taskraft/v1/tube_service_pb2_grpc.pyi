@@ -63,7 +63,10 @@ class TubeServiceStub:
     TruncateTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.TruncateTubeRequest, _tube_service_pb2.TruncateTubeResponse]
     """Removes all tasks of a tube. Leases of the tube become stale."""
     ReleaseAll: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.ReleaseAllRequest, _tube_service_pb2.ReleaseAllResponse]
-    """Releases all taken tasks of a tube, whichever consumer holds them."""
+    """Releases all taken tasks of a tube, whichever consumer holds them, in the order of the takes. Many
+    tasks are released in steps over several log entries, and the call does not wait for the later
+    entries. A lease that is not released yet can still be settled.
+    """
     ListTubes: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.ListTubesRequest, _tube_service_pb2.ListTubesResponse]
     """Lists tubes in the order of their names."""
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.GetStatisticsRequest, _tube_service_pb2.GetStatisticsResponse]
@@ -116,7 +119,10 @@ class TubeServiceAsyncStub(TubeServiceStub):
     TruncateTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.TruncateTubeRequest, _tube_service_pb2.TruncateTubeResponse]  # type: ignore[assignment]
     """Removes all tasks of a tube. Leases of the tube become stale."""
     ReleaseAll: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.ReleaseAllRequest, _tube_service_pb2.ReleaseAllResponse]  # type: ignore[assignment]
-    """Releases all taken tasks of a tube, whichever consumer holds them."""
+    """Releases all taken tasks of a tube, whichever consumer holds them, in the order of the takes. Many
+    tasks are released in steps over several log entries, and the call does not wait for the later
+    entries. A lease that is not released yet can still be settled.
+    """
     ListTubes: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.ListTubesRequest, _tube_service_pb2.ListTubesResponse]  # type: ignore[assignment]
     """Lists tubes in the order of their names."""
     GetStatistics: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.GetStatisticsRequest, _tube_service_pb2.GetStatisticsResponse]  # type: ignore[assignment]
@@ -196,7 +202,10 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tube_service_pb2.ReleaseAllRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.ReleaseAllResponse, _abc.Awaitable[_tube_service_pb2.ReleaseAllResponse]]:
-        """Releases all taken tasks of a tube, whichever consumer holds them."""
+        """Releases all taken tasks of a tube, whichever consumer holds them, in the order of the takes. Many
+        tasks are released in steps over several log entries, and the call does not wait for the later
+        entries. A lease that is not released yet can still be settled.
+        """
 
     @_abc_1.abstractmethod
     def ListTubes(
