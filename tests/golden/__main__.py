@@ -15,6 +15,8 @@ from tests.golden.content import (
     snapshot_content,
     snapshot_file_content,
     state_content,
+    takers_content,
+    takers_log_content,
 )
 from tests.golden.digests import DIGESTS, FOLDER, digest_of
 
@@ -27,6 +29,8 @@ def main():
             f"log/v{int(HIGHEST)}/entries.json": log_content,
             f"log/v{int(HIGHEST)}/acts.json": acts_content,
             f"log/v{int(HIGHEST)}/owners.json": owners_content,
+            f"log/v{int(HIGHEST)}/takers.json": takers_log_content,
+            f"state/v{int(formats.state)}/takers.json": takers_content,
             f"state/v{int(formats.state)}/audit.json": audit_content,
             f"log/v{int(HIGHEST)}/bulk.json": bulk_log_content,
             f"state/v{int(formats.state)}/bulk.json": bulk_content,

@@ -48,6 +48,7 @@ from taskraft_service.queue.operations.bulk_sweeps import RunBulkSweep, StartBul
 from taskraft_service.queue.operations.kick_bury_delete import Bury
 from taskraft_service.queue.operations.registry import ManagedCommand
 from taskraft_service.queue.operations.selection import ByIds
+from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import DropTube
 from taskraft_service.queue.persistence.record_digest import DIGESTS
 from taskraft_service.queue.persistence.upgrade_chain import upgrade_store
@@ -155,6 +156,16 @@ def owners_content():
     return json.dumps(rows, indent=1, sort_keys=True)
 
 
+def takers_log_content():
+    """Return the entry of a take that belongs to a principal, without a session."""
+    key = RequestKey(owner=Ownership("mailer", changes_all=False))
+    take = task_service_pb2.TakeTasksRequest(sources=[{"tube": "mail"}], tasks_max=2)
+    data = encode_entry(NOW_MS, [encode_leader_command(TAKE, take, key)])
+    _, (command,) = decode_entry(data)
+    row = {"entry": data.hex(), "type": type(command).__name__, "fields": shown(command)}
+    return json.dumps({"a take": row}, indent=1, sort_keys=True)
+
+
 def bulk_log_content():
     """Return entries of the commands on bulk sweeps, and what they mean."""
     names = (
@@ -208,7 +219,14 @@ def meaning(store):
         ]
     sweeps = [BULK_SWEEP_RECORD.write(sweep).hex() for sweep in queue.bulk_sweeps()]
     acts = [repr(record) for _, record in queue.audit_records(1 << 62)]
+    tokens = range(1, queue.last_token + 1)
+    lost = {
+        name: queue.strange_leases(tokens, lambda _: True, lambda owner, own=name: owner == own)
+        for name in ("mailer", "rival")
+    }
+    own = sorted(lost["rival"] - lost["mailer"])
     return {
+        **({"leases_of_mailer": own} if own else {}),
         **({"audit": acts} if acts else {}),
         **({"bulk_sweeps": sweeps} if sweeps else {}),
         "index": queue.applied_index,
@@ -245,6 +263,16 @@ def bulk_content():
     change = Bury("mail", ByIds([2, 99]), Failure("", "why"))
     commands = [StartBulkSweep(request), RunBulkSweep(1, 0, change)]
     queue.apply(index, NOW_MS + index, commands)
+    store.write(queue.collect_writes())
+    return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
+
+
+def takers_content():
+    """Return the pairs of the golden state with a lease of a principal, and what they mean."""
+    store = filled_store()
+    queue = Queue(store, Limits(), new_task)
+    index = len(EXAMPLES) + 1
+    queue.apply(index, NOW_MS + index, [Take(["mail"], taker="mailer")])
     store.write(queue.collect_writes())
     return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
 

@@ -38,9 +38,9 @@ def foreign_leases(
 ) -> frozenset[int]:
     """Return the tokens that are not leases, and the tokens of other principals' leases.
 
-    A lease belongs to the owner of its session. A lease without a session belongs to every caller
-    who may take from its tube. A caller who may no longer take from the tube loses access to both
-    kinds of leases.
+    A lease belongs to the owner of its session, and without a session to the principal that has
+    taken the task. A caller who may no longer take from the tube loses access to both kinds of
+    leases.
     """
     tokens = (token for settlement in settlements for token in settlement.tokens)
     return queues.strange_leases(tokens, lambda tube: caller.may(Verb.TAKE, tube), caller.owns)

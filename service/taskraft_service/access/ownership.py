@@ -38,8 +38,14 @@ _NAMES: Final[Mapping[type[Message], Names]] = {
 }
 
 
-_MAKING: Final = (group.CreateGroupRequest, schedule.CreateScheduleRequest)
-"""Requests that make an object with an owner, and change none."""
+def _makes_owned(request: Message) -> bool:
+    """Return whether a request makes an object with an owner, and changes none.
+
+    The leases of a take without a session have an owner; the other leases belong to their session.
+    """
+    if isinstance(request, task.TakeTasksRequest):
+        return not request.session_id
+    return isinstance(request, (group.CreateGroupRequest, schedule.CreateScheduleRequest))
 
 
 def reached_names(request: Message) -> Iterable[str]:
@@ -56,7 +62,7 @@ def ownership_of(caller: Caller, request: Message) -> Ownership:
     """
     if not caller.is_restricted:
         return EVERYBODY
-    if isinstance(request, _MAKING):
+    if _makes_owned(request):
         return Ownership(caller.name, changes_all=False)
     reached = reached_names(request)
     if not reached:

@@ -25,6 +25,7 @@ def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, key: RequestK
         request_id=key.scope + request.request_id,
         request_hash=key.hash,
         weights=tuple(weights) if any(weights) else (),
+        taker=key.owner.principal,
     )
 
 

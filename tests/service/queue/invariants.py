@@ -32,8 +32,10 @@ def check_task(state, task):
     if is_taken:
         assert state.leases[task.token] is task
         assert task.session is None or task.token in task.session.held
+        assert task.session is None or not task.taker
     else:
         assert task.session is None
+        assert not task.taker
         assert task.lease_until_ms == NEVER_MS
         assert not task.extras.cancel_requested
     assert task.timer == task.due()

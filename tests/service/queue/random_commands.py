@@ -175,6 +175,20 @@ TAKES = st.builds(
     types=st.sampled_from(((), (), ("a",), ("b", "a", "b"), ("c",))),
     priority_bound=st.none() | st.none() | st.integers(-1, 1),
 )
+TAKERS = ("", "", "mailer", "rival")
+"""Principals that take without a session; empty: access control is off."""
+
+
+def taken_by(takes):
+    """Return a strategy of takes; the ones without a session are those of a principal."""
+    return st.builds(
+        lambda take, taker: take if take.session_id else replace(take, taker=taker),
+        takes,
+        st.sampled_from(TAKERS),
+    )
+
+
+TAKES = taken_by(TAKES)
 WEIGHED = ("mail", "plain", "high", "kept", "room")
 WEIGHED_TAKES = st.builds(
     lambda weights, tasks_max, types: Take(
@@ -222,11 +236,13 @@ SETTINGS_CHANGES = st.builds(
     st.none() | st.sampled_from((0, 30)),
     st.none() | st.sampled_from((0, 30, 90)),
 )
-CHOSEN_TAKES = st.builds(
-    lambda tube, session, chosen: Take([tube], session, task_id=chosen),
-    TUBES,
-    st.just("") | SESSIONS,
-    IDS,
+CHOSEN_TAKES = taken_by(
+    st.builds(
+        lambda tube, session, chosen: Take([tube], session, task_id=chosen),
+        TUBES,
+        st.just("") | SESSIONS,
+        IDS,
+    )
 )
 DELAYS = st.sampled_from((0, 0, 10))
 FILTERS = st.one_of(
@@ -262,11 +278,13 @@ PUTS = st.one_of(
     st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=4), st.booleans()),
     st.builds(Put, TUBES, st.lists(NEW_TASKS, min_size=1, max_size=9)),
 )
-EASY_TAKES = st.builds(
-    Take,
-    st.lists(TUBES, min_size=1, max_size=4, unique=True),
-    st.sampled_from(("", "", "session-one")),
-    st.integers(1, 5),
+EASY_TAKES = taken_by(
+    st.builds(
+        Take,
+        st.lists(TUBES, min_size=1, max_size=4, unique=True),
+        st.sampled_from(("", "", "session-one")),
+        st.integers(1, 5),
+    )
 )
 """Takes that usually find a task."""
 SETTLES = st.builds(Settle, st.lists(SETTLEMENTS, min_size=1, max_size=3))

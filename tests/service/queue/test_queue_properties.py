@@ -352,6 +352,16 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.sessions() == views
 
     @invariant()
+    def leases_have_the_same_owners(self):
+        tokens = range(1, self.model.token + 2)
+        for principal in ("mailer", "rival"):
+            strange = {token for token in tokens if self.model.is_strange(token, principal)}
+            found = self.queue.strange_leases(
+                tokens, lambda _tube: True, lambda owner, own=principal: owner == own
+            )
+            assert found == strange
+
+    @invariant()
     def the_next_deadline_is_equal(self):
         deadlines = self.model.deadlines()
         expected = deadlines[0][0] if deadlines else None

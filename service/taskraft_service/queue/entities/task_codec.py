@@ -142,6 +142,8 @@ _times = Struct(">qqqQQ")
 """Visible at, expires at, leased until, time to live, time to run."""
 _attempts = Struct(">IQQ")
 """Attempts, token, number of the session."""
+_taker_size = Struct(">H")
+"""Bytes of the name of the principal that has taken the task without a session."""
 
 CURRENT: Final = Stored.CURRENT
 NOTHING: Final = Stored.NOTHING
@@ -150,6 +152,7 @@ _BODY_APART: Final = 1
 _HAS_EXTRAS: Final = 2
 _HAS_TIMES: Final = 4
 _HAS_ATTEMPTS: Final = 8
+_HAS_TAKER: Final = 16
 
 
 def write_task(task: QueueTask) -> bytes:
@@ -178,6 +181,10 @@ def write_task(task: QueueTask) -> bytes:
         session = task.session
         number = session.number if session is not None else 0
         attempts = _attempts.pack(task.attempt, task.token, number)
+        if task.taker:
+            flags |= _HAS_TAKER
+            taker = task.taker.encode()
+            attempts += _taker_size.pack(len(taker)) + taker
     head = _head.pack(
         task.state,
         flags,
@@ -231,6 +238,10 @@ def read_task(tube: QueueTube, task_id: int, record: bytes) -> tuple[QueueTask, 
         at += _attempts.size
     else:
         task.attempt = task.token = 0
+    if flags & _HAS_TAKER:
+        task.taker, at = _read_taker(record, at)
+    else:
+        task.taker = ""
     end = at + type_bytes
     task.type = record[at:end].decode() if type_bytes else ""
     at, end = end, end + subqueue_bytes
@@ -262,7 +273,16 @@ def read_type(record: bytes) -> str:
         at += _times.size
     if flags & _HAS_ATTEMPTS:
         at += _attempts.size
+    if flags & _HAS_TAKER:
+        _, at = _read_taker(record, at)
     return record[at : at + type_bytes].decode()
+
+
+def _read_taker(record: bytes, at: int) -> tuple[str, int]:
+    """Return the taker at a position of a record, and the position behind the taker."""
+    (size,) = _taker_size.unpack_from(record, at)
+    at += _taker_size.size
+    return record[at : at + size].decode(), at + size
 
 
 def without_session(record: bytes) -> bytes:

@@ -133,7 +133,8 @@ class QueueTube(TubeLimits):
 class QueueTask:
     """A task of a tube.
 
-    Invariants: ``token`` is 0 and ``session`` is None unless the task is TAKEN. ``timer`` is the
+    Invariants: ``token`` is 0 and ``session`` is None unless the task is TAKEN. ``taker`` is the
+    principal that has taken the task without a session, and otherwise empty. ``timer`` is the
     earliest deadline that applies in the state, or None. ``written`` describes the stored task, or
     is None. ``body`` None: the body is only in the store. ``extras`` is never changed in place.
     """
@@ -154,6 +155,7 @@ class QueueTask:
         "since_ms",
         "state",
         "subqueue",
+        "taker",
         "timer",
         "token",
         "ttl_ms",
@@ -200,6 +202,7 @@ class QueueTask:
         self.attempt = 0
         self.token = 0
         self.session: QueueSession | None = None
+        self.taker = ""
         self.extras: Extras = NO_EXTRAS
         self.timer: OrderKey | None = None
         self.dirty = True

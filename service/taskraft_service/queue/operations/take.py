@@ -43,6 +43,7 @@ class Take:
     Answer: ``TakeResult``.
 
     ``weights``: one share per tube; without weights the most urgent task of all tubes is next.
+    ``taker``: principal that takes; empty: access control is off, or a session holds the leases.
     """
 
     tubes: Sequence[str]
@@ -56,6 +57,7 @@ class Take:
     request_id: str = ""
     request_hash: int = 0
     weights: Sequence[int] = ()
+    taker: str = ""
 
 
 @value
@@ -104,7 +106,9 @@ def take(state: QueueState, command: Take) -> TakeResult | Refusal:
         return TakeResult(views, budget.cut_short)
     operation = Operation.TAKE if command.task_id is None else Operation.TAKE_CHOSEN
     for tube, run in ((tubes[0], chosen),) if len(tubes) == 1 else by_tube(chosen):
-        views += _lease(state, tube, run, repeat(session), command.ttr_ms, operation)
+        views += _lease(
+            state, tube, run, repeat(session), command.ttr_ms, repeat(command.taker), operation
+        )
     return TakeResult(views, budget.cut_short)
 
 
@@ -119,6 +123,7 @@ def take_each(state: QueueState, commands: Sequence[Take]) -> Sequence[TakeResul
         return ()
     held_max = state.limits.session_taken_max - len(commands)
     holders: list[QueueSession | None] = []
+    takers: list[str] = []
     for command in commands:
         session = None
         if command.session_id:
@@ -126,10 +131,12 @@ def take_each(state: QueueState, commands: Sequence[Take]) -> Sequence[TakeResul
             if session is None or len(session.held) > held_max:
                 return ()
         holders.append(session)
+        takers.append(command.taker)
     tasks = choose_living(state, tube, len(commands))
     if not tasks:
         return ()
-    return [TakeResult([view]) for view in _lease(state, tube, tasks, holders, commands[0].ttr_ms)]
+    views = _lease(state, tube, tasks, holders, commands[0].ttr_ms, takers)
+    return [TakeResult([view]) for view in views]
 
 
 def _tubes(state: QueueState, command: Take) -> list[QueueTube] | Refusal:
@@ -217,6 +224,7 @@ def _lease(
     run: Sequence[QueueTask],
     holders: Iterable[QueueSession | None],
     ttr_ms: int | None,
+    takers: Iterable[str],
     operation: Operation = Operation.TAKE,
 ) -> list[TaskView]:
     """Lease tasks of one tube and one state; return their views.
@@ -224,9 +232,10 @@ def _lease(
     The tasks are already removed from their order. This function is on the hot path of consumers;
     see bench/core_cycle.py.
     """
-    for task, session in zip(run, holders, strict=False):
+    for task, session, taker in zip(run, holders, takers, strict=False):
         task.attempt += 1
         task.session = session
+        task.taker = taker
         is_timed = task.ttr_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS
         if is_timed or session is None or ttr_ms is not None:
             task.lease_until_ms = _lease_end(state, task, ttr_ms)

@@ -153,9 +153,11 @@ class QueueReaders(LeaderReaders):
     ) -> frozenset[int]:
         """Return the tokens that are leases of other callers, or no leases at all.
 
-        ``may_take`` returns whether the caller may take from the named tube. ``owns`` returns
-        whether the caller owns the sessions of the given owner. Both are called once for each pair
-        of a tube and an owner.
+        The owner of a lease is the owner of its session, or the principal that has taken the task
+        without a session; a lease that was taken without access control and without a session has
+        no owner. ``may_take`` returns whether the caller may take from the named tube. ``owns``
+        returns whether the caller owns what belongs to the given owner. Both are called once for
+        each pair of a tube and an owner.
         """
         leases = self._state.leases
         known: dict[tuple[QueueTube, str | None], bool] = {}
@@ -166,10 +168,11 @@ class QueueReaders(LeaderReaders):
                 strange.append(token)
                 continue
             session = task.session
-            key = (task.tube, None if session is None else session.owner)
+            owner = (task.taker or None) if session is None else session.owner
+            key = (task.tube, owner)
             is_own = known.get(key)
             if is_own is None:
-                is_own = may_take(task.tube.name) and (session is None or owns(session.owner))
+                is_own = may_take(task.tube.name) and (owner is None or owns(owner))
                 known[key] = is_own
             if not is_own:
                 strange.append(token)

@@ -49,7 +49,7 @@ def transition(
     """Move tasks of one tube, all in one state, to the next state in ``LIFE_CYCLE``.
 
     Before the call, the caller removes the tasks from their order (``leave_order``) and sets the
-    attributes of the new state: deadlines, order, and for TAKEN the attempt and the session. A new
+    attributes of the new state: deadlines, order, and for TAKEN the attempt and the holder. A new
     task is GONE before its first transition. A task that leaves TAKEN loses its lease. After the
     call, the caller may change only attributes that no index depends on.
 
@@ -126,6 +126,8 @@ def _end_leases(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) 
         if session is not None:
             del session.held[token]
             task.session = None
+        elif task.taker:
+            task.taker = ""
         task.token = 0
         task.lease_until_ms = NEVER_MS
         if task.extras is not NO_EXTRAS and task.extras.cancel_requested:

@@ -90,6 +90,14 @@ class NaiveQueue(
     def holder(self, token):
         return next((task for task in self.tasks if task["token"] == token and token), None)
 
+    def is_strange(self, token, principal):
+        """Return whether a token is no lease that the principal may use."""
+        task = self.holder(token)
+        if task is None:
+            return True
+        session = task["session"]
+        return (session["owner"] if session else task["taker"] or principal) != principal
+
     def view(self, task):
         def shown(instant):
             return 0 if instant >= NEVER else instant
@@ -166,7 +174,7 @@ class NaiveQueue(
             state, outcome = State.GONE, TaskOutcome.DELETED
         self.event(task, kind, state, label, cause, outcome)
         if task["state"] is State.TAKEN and state is not State.TAKEN:
-            task.update(token=0, lease_until=NEVER, session=None, cancelled=False)
+            task.update(token=0, lease_until=NEVER, session=None, cancelled=False, taker="")
         if state not in (State.DELAYED, State.HELD):
             task["visible_at"] = NEVER
         task.update(state=state, since=self.now)
@@ -382,6 +390,7 @@ class NaiveQueue(
         if task["tube"]["view"].options.ttl_scope is TtlScope.UNTAKEN:
             until = min(until, task["expire_at"])
         task.update(state=State.TAKEN, since=self.now, visible_at=NEVER)
-        task.update(token=self.token, session=session, lease_until=until)
+        taker = "" if session else command.taker
+        task.update(token=self.token, session=session, taker=taker, lease_until=until)
         self.settle_turns(task["tube"])
         return self.view(task)

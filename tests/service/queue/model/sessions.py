@@ -57,6 +57,7 @@ class NaiveSessions:
             session = {
                 "id": command.session_id,
                 "number": self.session_numbers,
+                "owner": command.owner,
                 "name": command.name,
                 "ttr": ttr,
                 "default_ttr": command.ttr_ms if command.as_settings else None,

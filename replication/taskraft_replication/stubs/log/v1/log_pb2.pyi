@@ -126,7 +126,9 @@ class Command(_message.Message):
 
     @_builtins.property
     def owner(self) -> Global___Ownership:
-        """The caller, for commands that make or change objects with an owner. Absent: access control is off."""
+        """The caller, for commands that make or change objects with an owner: tasks with unique keys, groups,
+        schedules, and leases without a session. Absent: access control is off.
+        """
 
     @_builtins.property
     def put(self) -> _task_service_pb2.PutTasksRequest:
