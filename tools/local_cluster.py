@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
+
+import grpc
 
 from taskraft.v1 import cluster_service_pb2
 from tools.free_addresses import free_addresses
-from tools.local_node import Node, NodeFailed
+from tools.local_node import Node, NodeFailed, plain_channel
 
 READY_TIMEOUT_MS: Final = 30_000
 """Maximum time from the start of a cluster until it serves, on a busy machine."""
@@ -22,6 +24,16 @@ READY_TIMEOUT_MS: Final = 30_000
 POLL_MS: Final = 20
 
 Phase = cluster_service_pb2.NodeState
+
+
+class ClusterSecurity(Protocol):
+    """Certificates and credentials of a cluster with TLS and access control."""
+
+    def settings_of(self, node: str) -> Mapping[str, str]:
+        """Return the environment variables of a node with its certificates."""
+
+    def connect(self, address: str) -> grpc.Channel:
+        """Return a channel to a client port, whose calls may read the state of the cluster."""
 
 
 class LocalCluster:
@@ -32,9 +44,16 @@ class LocalCluster:
         folder: folder for data and logs; created if missing.
         settings: further environment variables, for example ``{"TASKRAFT_AUTO_CREATE_TUBES":
             "true"}``.
+        security: TLS and access control; None: neither.
     """
 
-    def __init__(self, size: int, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        security: ClusterSecurity | None = None,
+    ) -> None:
         addresses = free_addresses(3 * size)
         clients, peers, https = addresses[:size], addresses[size : 2 * size], addresses[2 * size :]
         members = ",".join(
@@ -49,6 +68,7 @@ class LocalCluster:
         }
         self._folder: Final = folder
         self._settings: Final = dict(settings or {})
+        self._security: Final = security
         self.nodes: tuple[Node, ...] = tuple(
             Node(
                 name=f"n{place}",
@@ -63,7 +83,9 @@ class LocalCluster:
                     "TASKRAFT_LISTEN": client,
                     "TASKRAFT_PEER_LISTEN": peer,
                     "TASKRAFT_HTTP_LISTEN": http,
+                    **self._security_of(f"n{place}"),
                 },
+                connect=self._connect,
             )
             for place, (client, peer, http) in enumerate(
                 zip(clients, peers, https, strict=True), start=1
@@ -84,16 +106,31 @@ class LocalCluster:
                 "TASKRAFT_CLUSTER_ID": self._folder.name,
                 "TASKRAFT_LOG_FORMAT": "json",
                 **self._settings,
-                "TASKRAFT_JOIN": self.target,
+                "TASKRAFT_JOIN": self._join_target,
                 "TASKRAFT_NODE_NAME": name,
                 "TASKRAFT_DATA_DIR": str(folder / "data"),
                 "TASKRAFT_LISTEN": client,
                 "TASKRAFT_PEER_LISTEN": peer,
                 "TASKRAFT_HTTP_LISTEN": http,
+                **self._security_of(name),
             },
+            connect=self._connect,
         )
         self.nodes = (*self.nodes, node)
         return node
+
+    def _security_of(self, name: str) -> Mapping[str, str]:
+        return {} if self._security is None else self._security.settings_of(name)
+
+    def _connect(self, address: str) -> grpc.Channel:
+        return plain_channel(address) if self._security is None else self._security.connect(address)
+
+    @property
+    def _join_target(self) -> str:
+        """Addresses that a joining node asks: with certificates of nodes, the peer ports."""
+        if self._security is None:
+            return self.target
+        return ",".join(node.peer_address for node in self.nodes)
 
     @property
     def target(self) -> str:

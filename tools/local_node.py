@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -43,6 +43,11 @@ def _lifeline() -> int:
     return reading
 
 
+def plain_channel(address: str) -> grpc.Channel:
+    """Return a channel without TLS to a node."""
+    return grpc.insecure_channel(address, options=RETRY_QUICKLY)
+
+
 @dataclass(slots=True)
 class Node:
     """One node process; it can be killed and started again with the same data."""
@@ -57,6 +62,8 @@ class Node:
     environment: Mapping[str, str]
     command_prefix: Sequence[str] = ()
     """Program that starts the node, for example in another mount namespace, with arguments."""
+    connect: Callable[[str], grpc.Channel] = plain_channel
+    """Returns a channel on which ``state`` may ask the node."""
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _channel: grpc.Channel | None = field(default=None, init=False)
 
@@ -144,7 +151,7 @@ class Node:
         if not self.is_running:
             return None
         if self._channel is None:
-            self._channel = grpc.insecure_channel(self.address, options=RETRY_QUICKLY)
+            self._channel = self.connect(self.address)
         stub = cluster_service_pb2_grpc.ClusterServiceStub(self._channel)
         request = cluster_service_pb2.GetClusterStateRequest()
         try:

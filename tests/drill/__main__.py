@@ -40,8 +40,16 @@ def line_of(result: Result) -> str:
     return (
         f"{result.name:16} {evidence.operations:10d} {evidence.puts:7d} {result.faults:6d} "
         f"{result.unavailable_seconds:10.2f} s  {repairs:>7}  "
-        f"{summary(result.verdict.violations) or '0'}{late}"
+        f"{summary(result.verdict.violations) or '0'}{late}{_hostile_part(result)}"
     )
+
+
+def _hostile_part(result: Result) -> str:
+    """Return what hostile callers tried; empty without such callers."""
+    if not result.refused:
+        return ""
+    counts = ", ".join(f"{count} of the {name}" for name, count in sorted(result.refused))
+    return f"; {len(result.breaches)} breaches; refused calls: {counts}"
 
 
 def judge_files(paths: list[Path]) -> int:
@@ -104,7 +112,7 @@ def run(drill: Drill, seed: int) -> Result | None:
             traceback.print_exc()
             return None
     print(line_of(result), flush=True)
-    for violation in result.verdict.violations[:10]:
+    for violation in (*result.verdict.violations[:10], *result.breaches[:10]):
         print(f"    {violation}", flush=True)
     return result
 

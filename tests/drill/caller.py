@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,17 +51,32 @@ def refusal(reason: str) -> str:
     return FACTS.get(reason, reason.lower())
 
 
-class Channels:
-    """One channel to each address, shared by all callers of a drill."""
+def plain_channel(address: str) -> grpc.aio.Channel:
+    """Return a channel without TLS to a node."""
+    return grpc.aio.insecure_channel(address, options=OPTIONS)
 
-    def __init__(self, cluster: LocalCluster) -> None:
+
+class Channels:
+    """One channel to each address, shared by all callers of a drill.
+
+    Args:
+        cluster: the nodes.
+        connect: returns a channel to an address, with the credentials of the callers.
+    """
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        connect: Callable[[str], grpc.aio.Channel] = plain_channel,
+    ) -> None:
         self.cluster = cluster
+        self._connect = connect
         self._open: dict[str, grpc.aio.Channel] = {}
 
     def to(self, node: Node) -> grpc.aio.Channel:
         """Return the channel to the present address of a node."""
         if node.address not in self._open:
-            self._open[node.address] = grpc.aio.insecure_channel(node.address, options=OPTIONS)
+            self._open[node.address] = self._connect(node.address)
         return self._open[node.address]
 
     async def close(self) -> None:

@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from tests.drill.caller import Caller, Channels
+from tests.drill.caller import Caller, Channels, plain_channel
 from tests.drill.clerk import Clerk
 from tests.drill.consumers import Consumer, StreamConsumer
+from tests.drill.drill_access import DrillAccess
 from tests.drill.faults import Fault, Scene
 from tests.drill.history import HistoryRecorder
+from tests.drill.hostile import Findings, Hostile, hostile_callers
 from tests.drill.judge import Verdict, judge_file
 from tests.drill.session import FRESH_SECONDS
 from tests.drill.workload import (
@@ -23,6 +26,7 @@ from tests.drill.workload import (
     Floor,
     Producer,
     Visitor,
+    Worker,
     create_tubes,
 )
 from tools.local_cluster import LocalCluster
@@ -57,6 +61,8 @@ class Drill:
     """Longest time without an acknowledged put while a majority is in order."""
     slack_seconds: float = 0.01
     """Maximum time by which the cluster may end a lease or a delay early."""
+    is_hostile: bool = False
+    """Whether the nodes have TLS and access control, and hostile callers try to break in."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,10 @@ class Result:
     unavailable_seconds_max: float
     repair_seconds: tuple[float, ...] = ()
     """Times from the detection of damage until the node served again."""
+    breaches: tuple[str, ...] = ()
+    """Calls of hostile callers that were not refused, and nodes that ended."""
+    refused: tuple[tuple[str, int], ...] = ()
+    """Refused calls of hostile callers, by caller."""
 
     @property
     def is_available(self) -> bool:
@@ -79,7 +89,7 @@ class Result:
     @property
     def is_right(self) -> bool:
         """Return whether no promise was broken, and the cluster was available."""
-        return self.is_available and not self.verdict.violations
+        return self.is_available and not self.verdict.violations and not self.breaches
 
 
 class DrillRun:
@@ -95,10 +105,16 @@ class DrillRun:
         self._folder = folder
         self._recorder = HistoryRecorder(history)
         self._seed = seed
-        self._cluster = LocalCluster(drill.size, folder / "c", {**SETTINGS, **drill.settings})
+        access = DrillAccess(folder / "access", tuple(TUBES)) if drill.is_hostile else None
+        own = {} if access is None else access.settings
+        settings = {**SETTINGS, **drill.settings, **own}
+        self._access = access
+        self._findings = Findings()
+        self._hostile: list[Hostile] = []
+        self._cluster = LocalCluster(drill.size, folder / "c", settings, access)
         links = drill.links(self._cluster) if drill.links is not None else None
         self._links = links
-        self._scene = Scene(self._cluster, random.Random(seed), folder, links)
+        self._scene = Scene(self._cluster, random.Random(seed), folder, links, access)
         self._kinds = list(drill.faults(self._scene))
         self._faults = 0
         self._excused: list[tuple[float, float]] = []
@@ -121,10 +137,17 @@ class DrillRun:
         silence = longest_silence_ns(self._acknowledged, self._excused) / 1e9
         limit = self._drill.unavailable_seconds_max
         repairs = tuple(self._scene.repair_seconds)
-        return Result(self._drill.name, self._faults, silence, verdict, limit, repairs)
+        findings = self._findings
+        refused = tuple((one.name, findings.refused[one.name]) for one in self._hostile)
+        untried = [f"{caller} was never refused" for caller, count in refused if not count]
+        breaches = (*findings.breaches, *untried)
+        name = self._drill.name
+        return Result(name, self._faults, silence, verdict, limit, repairs, breaches, refused)
 
     async def _drive(self) -> None:
-        channels = Channels(self._cluster)
+        access = self._access
+        connect = plain_channel if access is None else partial(access.channel, "worker")
+        channels = Channels(self._cluster, connect)
         floor = self._floor = Floor(channels, self._recorder, self._seed)
         settings = {**configuration(), "slack": self._drill.slack_seconds}
         self._recorder.remark("harness", "config", **settings)
@@ -135,7 +158,10 @@ class DrillRun:
             Consumer(floor, f"c{place}", ("work", "lanes")) for place in range(CONSUMERS)
         ]
         consumers.append(StreamConsumer(floor, "s0", "streamed"))
-        workers = [*producers, *consumers, Visitor(floor, "v0")]
+        workers: list[Worker | Hostile] = [*producers, *consumers, Visitor(floor, "v0")]
+        if access is not None:
+            self._hostile = await hostile_callers(self._scene, floor, self._findings)
+            workers += self._hostile
         clients = [asyncio.ensure_future(one.run()) for one in workers]
         try:
             await self._harm()
@@ -169,8 +195,15 @@ class DrillRun:
             self._recorder.remark("nemesis", "heal", of=name)
             if self._drill.waits_ready:
                 await asyncio.to_thread(self._cluster.wait_ready)
+                self._look_for_ended_nodes()
             if fault.stops_all:
                 self._excused.append((began, time.monotonic_ns()))
+
+    def _look_for_ended_nodes(self) -> None:
+        """Note the nodes that no fault has stopped; only for drills with hostile callers."""
+        if self._access is not None:
+            stopped = [node.name for node in self._cluster.nodes if not node.is_running]
+            self._findings.breaches += [f"{name} has ended" for name in stopped]
 
     async def _list_and_drain(self) -> None:
         """Record a complete listing of each tube, take all tasks, and list again."""

@@ -234,6 +234,20 @@ DRILLS = (
     ),
     Drill("rolling-restart", lambda _: [Restart()]),
     Drill("members", lambda _: [AddAndRemove(), Transfer(), Kill(leader_of), Transfer()]),
+    Drill(
+        "hostile-principals",
+        lambda _: [
+            Kill(leader_of),
+            Partition(leader_alone),
+            AddAndRemove(),
+            Transfer(),
+            BadLinks(Quality(delay_seconds=0.01, jitter_seconds=0.05, loss=0.1)),
+            Kill(follower_of),
+        ],
+        links=PeerLinks,
+        is_hostile=True,
+        seconds=40,
+    ),
     Drill("mixed", _mixed, links=PeerLinks, settings=SMALL_FILES, seconds=40),
     Drill(
         "limits",
@@ -245,5 +259,5 @@ DRILLS = (
     ),
 )
 
-SHORT = {"mixed": 10.0, "partition": 3.0}
+SHORT = {"mixed": 10.0, "partition": 3.0, "hostile-principals": 10.0}
 """Drills that the test suite runs, with the seconds of each."""

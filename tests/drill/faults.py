@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from taskraft import Client
 from taskraft.v1 import cluster_service_pb2
+from tests.drill.drill_access import DrillAccess
 from tools.local_cluster import LocalCluster
 from tools.local_node import Node
 from tools.peer_links import Quality
@@ -50,10 +52,17 @@ class Scene:
     draw: random.Random
     folder: Path
     links: Links | None = None
+    access: DrillAccess | None = None
+    """Certificates and principals; None: the nodes trust every caller."""
     repair_seconds: list[float] = field(default_factory=list)
     """Times from the detection of damage until the node served again."""
     stack: ExitStack = field(default_factory=ExitStack)
     """Undoes the preparations of the drill at its end."""
+
+    def client(self) -> Client:
+        """Return a client of an operator."""
+        options = {} if self.access is None else self.access.client_options("root")
+        return Client(self.cluster.target, **options)
 
     def leader(self) -> Node:
         """Return the node that leads, or any running node while none does."""

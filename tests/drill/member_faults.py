@@ -30,7 +30,7 @@ class Transfer(Fault):
     def begin(self, scene: Scene) -> list[str]:
         """Ask for a transfer to a random follower; another fault may make it fail."""
         follower = scene.follower()
-        with Client(scene.cluster.target) as client:
+        with scene.client() as client:
             try:
                 client.transfer_leadership(follower.name, timeout="5s")
             except TaskraftError as error:
@@ -50,7 +50,7 @@ class AddAndRemove(Fault):
         node = scene.cluster.joiner(f"n{next(self._numbers)}")
         killed = scene.follower()
         node.start()
-        with Client(scene.cluster.target) as client:
+        with scene.client() as client:
             killed.kill()
             killed.start()
             await_start(scene, node)

@@ -1,14 +1,24 @@
 """What a drill counts and records: unavailability, outcomes of calls, and lines of the history."""
 
+from types import SimpleNamespace
+
 import grpc
 import grpc.aio
 import pytest
 
 from taskraft.v1 import error_pb2
+from taskraft_service.access.caller import AuthenticatedCaller, Credential, PermissionDenied
+from taskraft_service.access.permission_rules import RULES, required_permissions
+from taskraft_service.access.permissions import ANY_TUBE, Grant, Permissions
+from taskraft_service.access.principals import Principal, Principals
 from taskraft_service.api.rpc.status import CallRefused, status_metadata
 from tests.drill.caller import answer_of
-from tests.drill.drill_run import longest_silence_ns
+from tests.drill.drill_access import ROLES
+from tests.drill.drill_run import Result, longest_silence_ns
 from tests.drill.history import HistoryRecorder, read_history
+from tests.drill.hostile import Findings, Hostile, foreign_requests
+from tests.drill.judge import Evidence, Verdict
+from tests.service.access.test_permission_rules import methods_of_the_contract
 
 
 @pytest.mark.parametrize(
@@ -66,3 +76,58 @@ Code, Reason = grpc.StatusCode, error_pb2.Error
 def test_only_an_answer_that_proves_it_says_no_effect(error, outcome, text):
     answer = answer_of(error)
     assert (answer.outcome, answer.error) == (outcome, text)
+
+
+def stranger():
+    permissions = Permissions([Grant(role, ("own.*",)) for role in ROLES])
+    known = Principal("stranger", permissions, frozenset({"c"}))
+    current = SimpleNamespace(version=1, principals=Principals({"stranger": known}))
+    return AuthenticatedCaller("stranger", Credential("c"), current)
+
+
+REQUESTS = list(foreign_requests("work"))
+
+
+@pytest.mark.parametrize(
+    ("path", "request_"), [(path, request) for path, request, _ in REQUESTS], ids=str
+)
+def test_the_hostile_principal_lacks_the_rights_for_each_request(path, request_):
+    del path
+    with pytest.raises(PermissionDenied):
+        stranger().authorize(request_)
+
+
+def test_the_hostile_principal_tries_each_method_that_needs_a_right_on_a_name():
+    tried = {path.rpartition("/")[2] for path, _, _ in REQUESTS}
+    free = {
+        name
+        for kind in RULES
+        if not {right for _, right in required_permissions(kind())} - {ANY_TUBE}
+        for name in [kind.DESCRIPTOR.name.removesuffix("Request")]
+    }
+    assert tried >= {"PutTasks", "TakeTasks", "Subscribe", "ReadChanges", "SaveSnapshot"}
+    methods = {method.name for method in methods_of_the_contract()}
+    assert methods - tried - free - {"ExecuteBatch", "GetMetricSpec", "StreamIsActive"} == set()
+
+
+def test_an_answer_to_a_hostile_caller_makes_a_result_wrong():
+    verdict = Verdict((), Evidence(1, 0, 1, 1, 0))
+    assert Result("d", 1, 0.0, verdict, 3.0).is_right
+    assert not Result("d", 1, 0.0, verdict, 3.0, breaches=("stranger: PutTasks",)).is_right
+
+
+async def answer(message):
+    if isinstance(message, grpc.aio.AioRpcError):
+        raise message
+    return message
+
+
+async def test_only_an_answer_of_a_node_counts_as_a_refusal():
+    findings = Findings()
+    scene = SimpleNamespace(access=SimpleNamespace())
+    caller = Hostile(scene, SimpleNamespace(seed=1), findings)
+    await caller.expect_refusal("a", answer(error_of(Code.PERMISSION_DENIED)))
+    await caller.expect_refusal("b", answer(error_of(Code.UNAVAILABLE)))
+    await caller.expect_refusal("c", answer(b""))
+    assert (findings.refused.total(), findings.unanswered) == (1, 1)
+    assert [breach.split(": ")[1] for breach in findings.breaches] == ["c"]

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.cluster
     [
         pytest.param("mixed", SHORT["mixed"]),
         pytest.param("partition", SHORT["partition"], marks=pytest.mark.nightly),
+        pytest.param("hostile-principals", SHORT["hostile-principals"], marks=pytest.mark.nightly),
     ],
 )
 def test_a_short_drill_breaks_no_promise(name, seconds, tmp_path):
@@ -24,6 +25,7 @@ def test_a_short_drill_breaks_no_promise(name, seconds, tmp_path):
     history = tmp_path / "history.jsonl"
     result = DrillRun(replace(drill, seconds=seconds), tmp_path / "nodes", history, seed=1).run()
     assert result.verdict.violations == ()
+    assert result.breaches == ()
     assert result.faults > 0
     evidence = result.verdict.evidence
     assert min(evidence.puts, evidence.holds) > 50, "the drill tested too little"
