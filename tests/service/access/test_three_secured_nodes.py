@@ -167,6 +167,19 @@ async def test_the_leader_logs_the_address_of_the_client_not_of_the_follower(thr
     assert len({line["peer"] for line in said}) == 1
 
 
+async def test_a_snapshot_from_a_follower_is_in_the_audit_log_of_this_node_only(three):
+    root = await three.follower.known("root")
+    with structlog.testing.capture_logs() as written:
+        stream = root.cluster.SaveSnapshot(cluster_service_pb2.SaveSnapshotRequest())
+        header = (await stream.read()).header
+        stream.cancel()
+    (record,) = [line for line in written if line["event"] == "managed"]
+    assert (record["call"], record["principal"]) == ("SaveSnapshot", "root")
+    assert header.node == three.follower.server.config.node_name
+    listed = cluster_service_pb2.ListAuditRequest(call="SaveSnapshot")
+    assert not (await root.cluster.ListAudit(listed)).records
+
+
 async def test_a_relayed_stream_has_the_permissions_of_its_caller(three):
     root, mailer = await three.leader.known("root"), await three.follower.known("mailer")
     await create(root, MAIL)
