@@ -29,6 +29,7 @@ FOLDERS = (
     "k8s",
     "edge",
 )
+TEST = re.compile(r"(tests/[\w/]+\.py)::(test_\w+)")
 MODULE = re.compile(r"(?:taskraft_service|taskraft_replication|tests|tools|bench)(?:\.\w+)+")
 RUN = re.compile(r"python -m ([a-z_]+(?:\.[a-z_]+)*)")
 TARGET = re.compile(r"(?:`|^|\s)make ([a-z][a-z-]*)(?=[`\s])", re.MULTILINE)
@@ -80,6 +81,12 @@ def exists(name):
     return name in files() or any(known.endswith(f"/{name}") for known in files())
 
 
+def has_test(file, test):
+    """Return whether a file of the repository defines a test."""
+    path = ROOT / file
+    return path.is_file() and re.search(rf"def {test}\(", path.read_text()) is not None
+
+
 def imports(name):
     """Return whether a dotted name is a module or a name in a module."""
     parts = name.split(".")
@@ -117,6 +124,13 @@ def targets():
 def test_every_path_that_a_page_names_exists(page):
     quoted = QUOTED.findall((ROOT / page).read_text())
     assert [text for text in quoted if is_path(text) and not exists(text)] == []
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_every_test_that_a_page_names_exists(page):
+    quoted = QUOTED.findall((ROOT / page).read_text())
+    named = [text.split("::") for text in quoted if TEST.fullmatch(text)]
+    assert [[file, test] for file, test in named if not has_test(file, test)] == []
 
 
 @pytest.mark.parametrize("page", NAMES)
