@@ -103,6 +103,13 @@ async def test_nan_is_refused_as_a_payload(async_calls, client, payload):
     assert not async_calls.requests("PutTasks")
 
 
+@pytest.mark.parametrize("payload", ["\ud800", {"a": "\udfff"}])
+async def test_half_of_a_surrogate_pair_is_refused_as_a_payload(async_calls, client, payload):
+    with pytest.raises(ValueError, match="a payload must be text that UTF-8 can encode"):
+        await client.tube("emails").put(payload)
+    assert not async_calls.requests("PutTasks")
+
+
 async def test_a_given_media_type_is_sent(async_calls, client):
     await client.tube("emails").put("<a/>", content_type="text/xml")
     assert async_calls.requests("PutTasks")[0].tasks[0].content_type == "text/xml"

@@ -477,33 +477,18 @@ async def test_the_deadline_timer_wakes_the_proposer(bench):
 
 
 async def test_the_proposer_rests_after_an_empty_entry_that_leaves_work(bench, monkeypatch):
-    loop = asyncio.get_running_loop()
-    time_now = loop.time()
+    now = asyncio.get_running_loop().time()
     bench.core.deadline_ms = 1_000
     bench.proposer.wake()
     await turn()
-    monkeypatch.setattr(bench.proposer, "_loop", LateLoop(loop, time_now + 0.02))
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now + 0.02)
     bench.raft.apply(1)
     await turn()
     assert len(bench.raft.entries) == 2, "the other half of the time is for other clients"
     bench.proposer.submit(command())
     await turn()
     assert bench.names(2) == ["s"], "a command does not wait"
-    bench.proposer._loop.now += 0.05
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now + 0.05)
     bench.raft.apply(2)
     await turn()
     assert len(bench.raft.entries) == 4
-
-
-class LateLoop:
-    """An event loop whose clock the test sets."""
-
-    def __init__(self, loop, now):
-        self.now = now
-        self.loop = loop
-
-    def time(self):
-        return self.now
-
-    def __getattr__(self, name):
-        return getattr(self.loop, name)

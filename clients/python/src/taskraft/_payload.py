@@ -25,12 +25,13 @@ def encode(payload: Payload) -> tuple[bytes, str]:
 
     Raises:
         TypeError: JSON cannot represent the value.
-        ValueError: the value contains a number that JSON cannot represent, such as NaN.
+        ValueError: the value contains a number that JSON cannot represent, such as NaN, or a
+            character that UTF-8 cannot encode, such as half of a surrogate pair.
     """
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), BYTES
     if isinstance(payload, str):
-        return payload.encode(), TEXT
+        return _utf8(payload, payload), TEXT
     try:
         text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except TypeError as error:
@@ -41,4 +42,12 @@ def encode(payload: Payload) -> tuple[bytes, str]:
         raise wrong_value(
             "a payload", f"bytes, a string, or a JSON value ({error})", payload
         ) from None
-    return text.encode(), JSON
+    return _utf8(text, payload), JSON
+
+
+def _utf8(text: str, payload: Payload) -> bytes:
+    """Return a text as UTF-8; an error shows the payload from which the text was made."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise wrong_value("a payload", f"text that UTF-8 can encode ({error})", payload) from None

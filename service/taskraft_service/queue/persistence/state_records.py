@@ -27,7 +27,7 @@ from taskraft_service.queue.persistence.task_writes import HOLDER, collect_tasks
 from taskraft_service.queue.state.cluster_version import ClusterVersionState
 from taskraft_service.queue.state.dependents import DEPENDENTS_NUMBERS
 from taskraft_service.queue.state.failures import FAILURE_NUMBERS
-from taskraft_service.queue.state.lease_returns import LEASE_RETURN, LeaseReturns
+from taskraft_service.queue.state.lease_returns import LEASE_RETURN, UnfinishedReturns
 from taskraft_service.queue.state.queue_state import (
     BEGINNING,
     CounterOrigin,
@@ -81,7 +81,7 @@ def _in_cleanup(state: QueueState) -> Sequence[TubeInCleanup]:
 
 
 _LEASE_RETURNS: Final[FieldTable[dict[str, Any]]] = FieldTable(
-    dict, Items("waiting", LEASE_RETURN, of=LeaseReturns.waiting)
+    dict, Items("waiting", LEASE_RETURN, of=UnfinishedReturns.waiting)
 )
 
 

@@ -41,7 +41,7 @@ LEASE_RETURN: Final = FieldTable(
 )
 
 
-class LeaseReturns:
+class UnfinishedReturns:
     """The unfinished returns, the next one first; at most one for each session and tube."""
 
     __slots__ = ("_waiting",)

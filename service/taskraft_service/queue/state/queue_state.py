@@ -27,7 +27,7 @@ from taskraft_service.queue.state.dependents import DependentsIndex
 from taskraft_service.queue.state.entry_steps import EntrySteps
 from taskraft_service.queue.state.failures import FailureTable
 from taskraft_service.queue.state.group_registry import GroupRegistry
-from taskraft_service.queue.state.lease_returns import LeaseReturns
+from taskraft_service.queue.state.lease_returns import UnfinishedReturns
 from taskraft_service.queue.state.quarantines import Quarantines
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import ScheduleRegistry
@@ -152,7 +152,7 @@ class QueueState(WorkingSet):
         """Format in which the state is written."""
         self.stamp = EntryStamp(0, 0)
         self.steps = EntrySteps()
-        self.lease_returns = LeaseReturns()
+        self.lease_returns = UnfinishedReturns()
         self.token = origin.token
         self.leases: dict[int, QueueTask] = {}
         self.tubes = TubeRegistry(drivers, origin.tube)

@@ -33,8 +33,8 @@ log = logging.getLogger("taskraft.worker")
 class App(Declarations):
     """Tasks of one program, which producers put and workers run.
 
-    Creating an app connects to nothing. Use an app as a context manager, or call `close`, in a
-    program that puts tasks; `run` closes the connections that it opens.
+    Creating an app connects to nothing. Use an app as a context manager, or call `close` or
+    `aclose`, in a program that puts tasks; `run` closes the connections that it opens.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class App(Declarations):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.clients.close()
+        self.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -278,6 +278,14 @@ class App(Declarations):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        await self.aclose()
+
+    def close(self) -> None:
+        """Close the connections that the app has opened for programs without an event loop."""
+        self.clients.close()
+
+    async def aclose(self) -> None:
+        """Close the connection that the app has opened for this event loop."""
         await self.clients.close_here()
 
 

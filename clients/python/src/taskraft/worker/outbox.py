@@ -211,21 +211,27 @@ class Outbox:
     ) -> None:
         """Delete the rows of a message that were put.
 
+        Changes only rows that still belong to the message: another relay may have ended the message
+        before, and rows may be part of a later message since.
+
         Args:
             cursor: of a transaction.
             message: the message.
             refused: reasons by row; such rows stay in the table.
             postponed: rows that are put again later, in another message.
         """
-        update = "UPDATE {table} SET request_id = '', refusal = {0} WHERE id = {0}"
-        delete = "DELETE FROM {table} WHERE id = {0}"
+        update = (
+            "UPDATE {table} SET request_id = '', refusal = {0} WHERE id = {0} AND request_id = {0}"
+        )
+        delete = "DELETE FROM {table} WHERE id = {0} AND request_id = {0}"
+        request_id = message.request_id
         for row in message.ids:
             if row in refused:
-                self._execute(cursor, update, refused[row], row)
+                self._execute(cursor, update, refused[row], row, request_id)
             elif row in postponed:
-                self._execute(cursor, update, "", row)
+                self._execute(cursor, update, "", row, request_id)
             else:
-                self._execute(cursor, delete, row)
+                self._execute(cursor, delete, row, request_id)
 
     def retry_refused(self, connection: DatabaseConnection) -> None:
         """Let the relay put the refused rows again; the caller commits."""
