@@ -39,6 +39,7 @@ from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import decode_entry, encode_entry
 from taskraft_service.queue.entities.bulk_sweep import BULK_SWEEP_RECORD, BulkAction, BulkRequest
 from taskraft_service.queue.entities.managed_act import ManagedAct
+from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.ownership import Ownership
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.feed.chunk import cut, events_of, read_header
@@ -46,8 +47,10 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.audit import RecordAct
 from taskraft_service.queue.operations.bulk_sweeps import RunBulkSweep, StartBulkSweep
 from taskraft_service.queue.operations.kick_bury_delete import Bury
+from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.registry import ManagedCommand
 from taskraft_service.queue.operations.selection import ByIds
+from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import DropTube
 from taskraft_service.queue.persistence.record_digest import DIGESTS
@@ -208,6 +211,18 @@ def pairs_of(store):
     return {key.hex(): value.hex() for key, value in store.scan(b"", b"\xff")}
 
 
+def returned_states(queue):
+    """Return the states of the tasks after the last step of long work; None: there is none."""
+    if queue.next_deadline_ms() != queue.now_ms:
+        return None
+    index, now_ms = queue.applied_index, queue.now_ms
+    while queue.next_deadline_ms() == now_ms:
+        index += 1
+        queue.apply(index, now_ms, [])
+    tasks = queue.get_tasks("mail", range(1, 100))
+    return [[task.id, task.state.name] for task in tasks if task is not None]
+
+
 def meaning(store):
     """Return what a state means: its tubes with their tasks, its sessions and schedules."""
     queue = Queue(store, Limits(), new_task)
@@ -225,7 +240,7 @@ def meaning(store):
         for name in ("mailer", "rival")
     }
     own = sorted(lost["rival"] - lost["mailer"])
-    return {
+    found = {
         **({"leases_of_mailer": own} if own else {}),
         **({"audit": acts} if acts else {}),
         **({"bulk_sweeps": sweeps} if sweeps else {}),
@@ -235,6 +250,8 @@ def meaning(store):
         "sessions": [session.session_id for session in queue.sessions()],
         "schedules": [schedule.name for schedule in queue.schedules()],
     }
+    states = returned_states(queue)
+    return found | ({"after_the_returns": states} if states else {})
 
 
 def state_content():
@@ -273,6 +290,21 @@ def takers_content():
     queue = Queue(store, Limits(), new_task)
     index = len(EXAMPLES) + 1
     queue.apply(index, NOW_MS + index, [Take(["mail"], taker="mailer")])
+    store.write(queue.collect_writes())
+    return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
+
+
+def returns_content():
+    """Return the pairs of the golden state while the leases of an ended session return in steps.
+
+    The meaning includes the tasks after the last step.
+    """
+    store = filled_store()
+    queue = Queue(store, Limits(steps_beside_max=1), new_task)
+    index = len(EXAMPLES) + 1
+    commands = [OpenSession("large"), Put("mail", [NewTask(b"x", 1)] * 4)]
+    take = Take(["mail"], "large", tasks_max=4)
+    queue.apply(index, NOW_MS + index, [*commands, take, CloseSession("large")])
     store.write(queue.collect_writes())
     return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
 
