@@ -295,6 +295,10 @@ impl Call {
         let obeyed = match command {
             Command::Initial(metadata) => self.outbound.send_initial(&metadata),
             Command::Message(message) => self.outbound.send(&message),
+            Command::Flush => {
+                self.outbound.flush();
+                Ok(())
+            }
             Command::Finish(ending) => {
                 self.stage = Stage::Ending;
                 self.outbound.finish(ending)

@@ -75,6 +75,8 @@ pub enum Command {
     Demand,
     /// End the call.
     Finish(Ending),
+    /// Report sent bytes at once, until no message waits.
+    Flush,
 }
 
 /// The end of a call.

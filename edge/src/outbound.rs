@@ -49,13 +49,22 @@ pub struct Outbound {
     ending: Option<(i32, String, Pairs)>,
     bytes_max: usize,
     accepted: usize,
+    /// Whether sent bytes are reported before they fill a step.
+    is_flushed: bool,
 }
 
 impl Outbound {
     /// Returns the sender of a call; `bytes_max` is the maximum size of a message.
     #[must_use]
     pub fn new(respond: SendResponse<Bytes>, bytes_max: usize) -> Self {
-        Self { stream: Stream::Silent(respond), waiting: VecDeque::new(), ending: None, bytes_max, accepted: 0 }
+        Self {
+            stream: Stream::Silent(respond),
+            waiting: VecDeque::new(),
+            ending: None,
+            bytes_max,
+            accepted: 0,
+            is_flushed: false,
+        }
     }
 
     /// Sends metadata before the first message; without effect once headers are sent.
@@ -82,6 +91,11 @@ impl Outbound {
         }
         self.waiting.push_back((framed(message), message.len()));
         Ok(())
+    }
+
+    /// Reports sent bytes at once, until no message waits.
+    pub fn flush(&mut self) {
+        self.is_flushed = true;
     }
 
     /// Ends the call after the messages that wait.
@@ -138,7 +152,9 @@ impl Outbound {
             self.send_status(code, &text, &metadata);
             return Poll::Ready(Progress::Ended);
         }
-        if self.accepted >= SENT_STEP_BYTES {
+        let is_flush = self.is_flushed && self.accepted > 0;
+        if self.accepted >= SENT_STEP_BYTES || is_flush {
+            self.is_flushed &= !self.waiting.is_empty();
             return Poll::Ready(Progress::Sent(std::mem::take(&mut self.accepted)));
         }
         let reset = match &mut self.stream {

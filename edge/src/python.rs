@@ -214,6 +214,7 @@ fn command_of(command: &Bound<'_, PyTuple>) -> PyResult<(u64, Command)> {
                 answer: if answer.is_none() { None } else { Some(bytes_of(&answer)?) },
             })
         }
+        5 => Command::Flush,
         _ => return Err(PyValueError::new_err(format!("there is no command {command_kind}"))),
     };
     Ok((call, command))

@@ -9,10 +9,11 @@ minute.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol
 
 import grpc
 
@@ -53,6 +54,13 @@ class CancellableCall(Protocol):
 
     def cancel(self) -> bool:
         """Cancel the call; a coroutine that awaits its answer gets CancelledError."""
+
+
+class UnaryCallAtLeader(CancellableCall, Protocol):
+    """A forwarded unary call, which is awaited for its answer."""
+
+    def __await__(self) -> Generator[Any, None, bytes]:
+        """Return the answer."""
 
 
 @dataclass(slots=True)
@@ -164,10 +172,26 @@ class CallAttempts:
     Attributes:
         changes_state: whether an attempt may have an effect.
         is_lost: whether an attempt reached a leader and got no answer.
+        undelivered: called with an answer that arrives although the caller has cancelled the call;
+            None: such an answer has no effect to undo.
     """
 
     changes_state: bool = True
     is_lost: bool = False
+    undelivered: Callable[[bytes], None] | None = None
+
+    async def answer_of(self, call: UnaryCallAtLeader) -> bytes:
+        """Return the answer of an attempt."""
+        if self.undelivered is None:
+            return await call
+        # A cancellation that reaches ``await call`` would drop an answer that has just arrived.
+        answer = asyncio.ensure_future(call)
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            call.cancel()
+            answer.add_done_callback(partial(_undeliver, self.undelivered))
+            raise
 
     def outcome(self, error: Exception) -> Exception:
         """Return the error of the call, given the error of its last attempt.
@@ -185,6 +209,11 @@ class CallAttempts:
                 return error
             code = CODES[refused.reason]
         return commit_unknown() if code in _REFUSED_BEFORE_THE_LOG else error
+
+
+def _undeliver(undelivered: Callable[[bytes], None], answer: asyncio.Future[bytes]) -> None:
+    if not answer.cancelled() and answer.exception() is None:
+        undelivered(answer.result())
 
 
 def commit_unknown() -> CallRefused:

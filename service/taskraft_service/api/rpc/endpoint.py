@@ -25,6 +25,7 @@ from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authentica
 from taskraft_service.access.caller import ANONYMOUS, Caller, Unauthenticated
 from taskraft_service.api.rpc.call_load import CallCounts, CallLoad
 from taskraft_service.api.rpc.calls_at_leader import CallAttempts, ThisNodeLeads
+from taskraft_service.api.rpc.delivery import delivering
 from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
@@ -93,6 +94,18 @@ def _unchanged(_path: str, handle: UnaryHandle) -> UnaryHandle:
     return handle
 
 
+def _undo(
+    method: AnyUnaryMethod, authenticator: Authenticator
+) -> Callable[[bytes, bytes, ServerContext], None]:
+    """Return a function that undoes an answer which could not be sent to its caller."""
+
+    def undo(raw: bytes, answer: bytes, context: ServerContext) -> None:
+        is_open = authenticator is OPEN_AUTHENTICATOR
+        method.undo(raw, answer, ANONYMOUS if is_open else authenticator.authenticate(context))
+
+    return undo
+
+
 class GrpcEndpoint:
     """Builds the table of methods of a node, and counts the calls in progress.
 
@@ -150,6 +163,9 @@ class GrpcEndpoint:
             kind = CallKind.UNARY
             (method,) = (one for one in methods.unary if one.name == name)
             handle = self.instrument(path, self._unary(path, method, request, authenticator))
+            if method.can_undo:
+                kind = CallKind.WRITTEN_ANSWER
+                handle = delivering(handle, _undo(method, authenticator))
         guarded = guard(path, handle, authenticator, self._abort)
         return ServedMethod(kind, handle, guarded, authenticator)
 
@@ -239,7 +255,14 @@ class GrpcEndpoint:
                     if await self._forwarder.route.wait_until_serving(deadline):
                         continue
                     break
-                attempts = attempts or CallAttempts(method.changes_state)
+                attempts = attempts or CallAttempts(
+                    method.changes_state,
+                    undelivered=(
+                        (lambda answer: method.undo(raw, answer, caller))
+                        if method.can_undo
+                        else None
+                    ),
+                )
                 try:
                     return await self._forwarder.forward(
                         path,

@@ -161,7 +161,7 @@ class Forwarder:
             call = start(raw, timeout=left, metadata=metadata)
             try:
                 with self._at_leader.tracked(call, leader, may_give_up):
-                    return await call
+                    return await attempts.answer_of(call)
             except NodeStops as error:
                 # The leader releases tasks that a cancelled wait has taken.
                 attempts.is_lost |= not is_wait

@@ -139,6 +139,7 @@ _FACTORIES: Final = {
     CallKind.UNARY: grpc.unary_unary_rpc_method_handler,
     CallKind.SERVER_STREAMING: grpc.unary_stream_rpc_method_handler,
     CallKind.BIDIRECTIONAL: grpc.stream_stream_rpc_method_handler,
+    CallKind.WRITTEN_ANSWER: grpc.unary_stream_rpc_method_handler,
 }
 
 

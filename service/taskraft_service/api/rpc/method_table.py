@@ -33,6 +33,9 @@ class CallKind(Enum):
     """One request and any number of answers."""
     BIDIRECTIONAL = 2
     """Any number of requests and of answers."""
+    WRITTEN_ANSWER = 3
+    """One request and one answer, which the handler writes. ``write`` returns once the answer was
+    handed to the connection, and fails if the client has ended the call before."""
 
 
 @dataclass(slots=True, frozen=True)

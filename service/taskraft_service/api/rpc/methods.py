@@ -99,6 +99,9 @@ class UnaryMethod(Generic[M]):
     is_wait: bool = False
     """The method changes nothing while it waits. If the call is cancelled, tasks that were already
     taken are released."""
+    undelivered: Callable[[M, bytes, Caller], None] | None = None
+    """Undoes what an answer gave to a caller that could not get the answer any more. The node that
+    the caller called runs the function, also if the leader executed the call."""
 
     async def execute(
         self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float
@@ -136,6 +139,19 @@ class UnaryMethod(Generic[M]):
     def is_for_operators(self) -> bool:
         """Whether a call changes the members or the settings."""
         return self.request in OF_OPERATORS
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether an answer that could not be sent has an effect that must be undone."""
+        return self.undelivered is not None
+
+    def undo(self, raw: bytes, answer: bytes, caller: Caller) -> None:
+        """Undo the effect of an answer that could not be sent.
+
+        A call with a request_id keeps its effect, because a retry gets the same answer.
+        """
+        if self.undelivered is not None and not self.is_idempotent(raw):
+            self.undelivered(parse_request(self.request, raw), answer, caller)
 
     def runs_on_any_node(self, raw: bytes) -> bool:
         """Return whether any node may execute this request."""
@@ -184,6 +200,13 @@ class AnyUnaryMethod(Protocol):
     @property
     def is_for_operators(self) -> bool:
         """Whether a call changes the members or the settings."""
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether an answer that could not be sent has an effect that must be undone."""
+
+    def undo(self, raw: bytes, answer: bytes, caller: Caller) -> None:
+        """Undo the effect of an answer that could not be sent."""
 
     async def execute(
         self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float

@@ -36,6 +36,7 @@ class EdgeCommand(IntEnum):
     READ = 2
     DEMAND = 3
     FINISH = 4
+    FLUSH = 5
 
 
 class NativeCall:
@@ -48,6 +49,7 @@ class NativeCall:
         peer: address of the client.
         certificate: certificate of the client in DER, or None.
         command: sends a command to the edge.
+        flushes: whether ``write`` waits until the message was handed to the connection.
     """
 
     __slots__ = (
@@ -55,6 +57,7 @@ class NativeCall:
         "_command",
         "_deadline",
         "_demanded",
+        "_flushes",
         "_has_large",
         "_is_half_closed",
         "_metadata",
@@ -79,6 +82,8 @@ class NativeCall:
         peer: str,
         certificate: bytes | None,
         command: Callable[[Command], None],
+        *,
+        flushes: bool = False,
     ) -> None:
         self._number = number
         self._metadata = metadata
@@ -86,6 +91,7 @@ class NativeCall:
         self._peer = peer
         self._certificate = certificate
         self._command = command
+        self._flushes = flushes
         self._received: deque[bytes] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._writers: deque[asyncio.Future[None]] | None = None
@@ -148,7 +154,9 @@ class NativeCall:
             raise asyncio.CancelledError
         self._unsent_bytes += len(raw)
         self._command((EdgeCommand.MESSAGE, self._number, raw))
-        while self._unsent_bytes > UNSENT_BYTES_MAX:
+        if self._flushes:
+            self._command((EdgeCommand.FLUSH, self._number))
+        while self._unsent_bytes > (0 if self._flushes else UNSENT_BYTES_MAX):
             accepted = asyncio.get_running_loop().create_future()
             self._writers = self._writers or deque()
             self._writers.append(accepted)

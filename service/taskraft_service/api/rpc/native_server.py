@@ -149,7 +149,10 @@ class NativeServer:
         message: bytes | None,
     ) -> None:
         deadline = None if timeout is None else self._loop.time() + timeout
-        call = NativeCall(number, metadata, deadline, peer, certificate, self._command)
+        flushes = self._table[path].kind is CallKind.WRITTEN_ANSWER
+        call = NativeCall(
+            number, metadata, deadline, peer, certificate, self._command, flushes=flushes
+        )
         self._calls[number] = call
         call.task = self._loop.create_task(self._serve(path, number, call, message))
 

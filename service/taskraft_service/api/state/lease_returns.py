@@ -155,8 +155,11 @@ class LeaseReturns:
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
+        may_forward = not self._leadership.is_leader
         while self._failed:
-            await self._leadership.wait_for_change_until(loop.time() + RETRY_SECONDS)
+            if not may_forward:
+                await self._leadership.wait_for_change_until(loop.time() + RETRY_SECONDS)
+            may_forward = False
             again, self._failed = self._failed, deque()
             for owed in again:
                 if self._leadership.serves:

@@ -8,6 +8,7 @@ from functools import partial
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
+from taskraft_service.access.caller import Caller
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import CallRefused, refused_by_queue
 from taskraft_service.api.rpc.violations import Violations
@@ -73,6 +74,7 @@ class TakeHandler:
             ExecutionSite.LEADER,
             self.take_tasks,
             is_wait=True,
+            undelivered=self._take_back,
         )
 
     async def take_tasks(self, call: UnaryCall[pb.TakeTasksRequest]) -> bytes:
@@ -129,6 +131,11 @@ class TakeHandler:
 
     def _give_back(self, call: UnaryCall[pb.TakeTasksRequest], tokens: Sequence[int]) -> None:
         self._returns.release(tokens, call.caller)
+
+    def _take_back(self, _request: pb.TakeTasksRequest, answer: bytes, caller: Caller) -> None:
+        """Release the tasks of an answer that could not be sent."""
+        tokens = [task.token for task in pb.TakeTasksResponse.FromString(answer).tasks]
+        self._returns.release(tokens, caller)
 
     async def _take_at_once(
         self, call: UnaryCall[pb.TakeTasksRequest], sources: ConsumerSources, wait: float

@@ -307,3 +307,27 @@ def test_a_forwarded_call_carries_its_hops_and_its_waiting_time():
 
 
 # ------------------------------------------------------------------------------ streams
+
+
+async def test_an_answer_that_arrives_with_the_cancellation_is_undelivered(bench, monkeypatch):
+    bench.leads(LEADER)
+    undelivered = []
+    tracked = bench.forwarder._at_leader.tracked
+
+    def cancelled_when_answered(call, *rest):
+        call.add_done_callback(lambda _: calling.cancel())
+        return tracked(call, *rest)
+
+    monkeypatch.setattr(bench.forwarder._at_leader, "tracked", cancelled_when_answered)
+    calling = asyncio.ensure_future(
+        bench.forwarder.forward(
+            METHOD,
+            b"raw",
+            None,
+            is_idempotent=lambda: False,
+            attempts=CallAttempts(undelivered=undelivered.append),
+        )
+    )
+    await asyncio.wait((calling,))
+    assert calling.cancelled()
+    assert undelivered == [b"raw"]

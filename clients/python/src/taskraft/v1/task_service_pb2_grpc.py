@@ -220,6 +220,10 @@ class TaskServiceServicer(object):
     def TakeTasks(self, request, context):
         """Takes ready tasks and leases them to the caller. Waits for the first task if none is ready. An
         empty response is not an error.
+        If the call is cancelled, its connection breaks or its deadline passes before the response is
+        sent, the server releases the tasks at once, and the attempts do not count. With a request_id the
+        leases stay, because a retry returns the same leases. Use a request_id to cancel calls safely:
+        the server does not notice a cancellation that crosses the response on the network.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

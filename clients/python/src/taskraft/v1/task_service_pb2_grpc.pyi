@@ -73,6 +73,10 @@ class TaskServiceStub:
     TakeTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.TakeTasksRequest, _task_service_pb2.TakeTasksResponse]
     """Takes ready tasks and leases them to the caller. Waits for the first task if none is ready. An
     empty response is not an error.
+    If the call is cancelled, its connection breaks or its deadline passes before the response is
+    sent, the server releases the tasks at once, and the attempts do not count. With a request_id the
+    leases stay, because a retry returns the same leases. Use a request_id to cancel calls safely:
+    the server does not notice a cancellation that crosses the response on the network.
     """
     SettleTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SettleTasksRequest, _task_service_pb2.SettleTasksResponse]
     """Settles leases: acknowledges, releases, buries or rejects taken tasks, or extends their leases."""
@@ -168,6 +172,10 @@ class TaskServiceAsyncStub(TaskServiceStub):
     TakeTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.TakeTasksRequest, _task_service_pb2.TakeTasksResponse]  # type: ignore[assignment]
     """Takes ready tasks and leases them to the caller. Waits for the first task if none is ready. An
     empty response is not an error.
+    If the call is cancelled, its connection breaks or its deadline passes before the response is
+    sent, the server releases the tasks at once, and the attempts do not count. With a request_id the
+    leases stay, because a retry returns the same leases. Use a request_id to cancel calls safely:
+    the server does not notice a cancellation that crosses the response on the network.
     """
     SettleTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SettleTasksRequest, _task_service_pb2.SettleTasksResponse]  # type: ignore[assignment]
     """Settles leases: acknowledges, releases, buries or rejects taken tasks, or extends their leases."""
@@ -272,6 +280,10 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_task_service_pb2.TakeTasksResponse, _abc.Awaitable[_task_service_pb2.TakeTasksResponse]]:
         """Takes ready tasks and leases them to the caller. Waits for the first task if none is ready. An
         empty response is not an error.
+        If the call is cancelled, its connection breaks or its deadline passes before the response is
+        sent, the server releases the tasks at once, and the attempts do not count. With a request_id the
+        leases stay, because a retry returns the same leases. Use a request_id to cancel calls safely:
+        the server does not notice a cancellation that crosses the response on the network.
         """
 
     @_abc_1.abstractmethod
