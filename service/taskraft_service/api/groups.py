@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -82,9 +83,12 @@ class GroupService:
             server_streaming={},
         )
 
+    def _defines_zero(self, tube: str) -> bool:
+        return self._reader.defines_zero((tube,))
+
     async def create(self, call: UnaryCall[pb.CreateGroupRequest]) -> pb.CreateGroupResponse:
         """Create a group."""
-        _check_create(call.request)
+        _check_create(call.request, self._defines_zero)
         self._disk.check()
         outcome = await self._executor.execute(CREATE_GROUP, call)
         group = group_message(result_of(outcome, GroupResult).group, outcome.wall_offset_ms)
@@ -110,7 +114,7 @@ class GroupService:
 
     async def set_end_task(self, call: UnaryCall[pb.SetEndTaskRequest]) -> pb.SetEndTaskResponse:
         """Replace the tasks that a group puts at its end."""
-        _check_set_end_task(call.request)
+        _check_set_end_task(call.request, self._defines_zero)
         self._disk.check()
         outcome = await self._executor.execute(SET_END_TASK, call)
         group = group_message(result_of(outcome, GroupResult).group, outcome.wall_offset_ms)
@@ -193,33 +197,39 @@ def _show(message: pb.GroupTask, task: GroupTask) -> None:
     message.spec.MergeFromString(task.spec)
 
 
-def _check_create(request: pb.CreateGroupRequest) -> None:
+def _check_create(request: pb.CreateGroupRequest, defines_zero: Callable[[str], bool]) -> None:
     """Check the definition of a new group."""
     violations = Violations()
     violations.check_request_id(request.request_id, request.client_id)
     violations.check_name("group.name", request.group.name)
-    _check_group_tasks(violations, "group.", request.group)
+    _check_group_tasks(violations, "group.", request.group, defines_zero)
     violations.raise_if_any()
 
 
-def _check_set_end_task(request: pb.SetEndTaskRequest) -> None:
+def _check_set_end_task(request: pb.SetEndTaskRequest, defines_zero: Callable[[str], bool]) -> None:
     """Check the new end task and abort task of a group."""
     violations = Violations()
     violations.check_request_id(request.request_id, request.client_id)
     violations.check_name("name", request.name)
-    _check_group_tasks(violations, "", request)
+    _check_group_tasks(violations, "", request, defines_zero)
     violations.raise_if_any()
 
 
 def _check_group_tasks(
-    violations: Violations, prefix: str, message: pb.Group | pb.SetEndTaskRequest
+    violations: Violations,
+    prefix: str,
+    message: pb.Group | pb.SetEndTaskRequest,
+    defines_zero: Callable[[str], bool],
 ) -> None:
     """Check the end task and the abort task; ``prefix`` stands before the names of the fields."""
     for field in ("end_task", "abort_task"):
         if message.HasField(field):
             task = getattr(message, field)
             violations.check_tube(f"{prefix}{field}.tube", task.tube)
-            check_stored_spec(violations, f"{prefix}{field}.spec", task.spec)
+            stored = Violations()
+            check_stored_spec(stored, f"{prefix}{field}.spec", task.spec)
+            stored.allow_zeros(partial(defines_zero, task.tube))
+            violations.include("", stored)
             if task.spec.group and task.spec.group == message.name:
                 violations.add(
                     f"{prefix}{field}.spec.group",

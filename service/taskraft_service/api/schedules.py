@@ -117,10 +117,15 @@ class ScheduleService:
             server_streaming={},
         )
 
+    def _check(self, request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) -> None:
+        violations = _check_schedule(request)
+        violations.allow_zeros(lambda: self._reader.defines_zero((request.schedule.tube,)))
+        violations.raise_if_any()
+
     async def create(self, call: UnaryCall[pb.CreateScheduleRequest]) -> pb.CreateScheduleResponse:
         """Create a schedule; the log stores its first due time."""
         request = call.request
-        _check_schedule(request)
+        self._check(request)
         self._disk.check()
         message = log_pb2.CreateSchedule(request=request, next_ms=self._first_ms(request))
         schedule, revision = await self._store(CREATE_SCHEDULE, message, call)
@@ -148,7 +153,7 @@ class ScheduleService:
         self, request: pb.UpdateScheduleRequest, call: UnaryCall[pb.UpdateScheduleRequest]
     ) -> pb.UpdateScheduleResponse:
         """Replace a schedule by the complete schedule of ``request``."""
-        _check_schedule(request)
+        self._check(request)
         if not request.schedule.paused:
             # Pausing a schedule must work even when disk space is low.
             self._disk.check()
@@ -326,8 +331,10 @@ def _check_mask(request: pb.UpdateScheduleRequest) -> None:
     violations.raise_if_any()
 
 
-def _check_schedule(request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) -> None:
-    """Check the definition of a schedule, including its cron expression and time zone."""
+def _check_schedule(
+    request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest,
+) -> Violations:
+    """Return the violations of a schedule, including its cron expression and time zone."""
     violations = Violations()
     violations.check_request_id(request.request_id, request.client_id)
     if isinstance(request, pb.UpdateScheduleRequest):
@@ -345,4 +352,4 @@ def _check_schedule(request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest
             position = {"position": str(error.position)}
             violations.add(f"schedule.{error.field}", str(error), position)
     check_stored_spec(violations, "schedule.spec", schedule.spec)
-    violations.raise_if_any()
+    return violations

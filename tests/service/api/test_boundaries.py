@@ -36,17 +36,17 @@ def spec(**fields):
 
 def take(**fields):
     request = pb.TakeTasksRequest(**{"sources": [{"tube": "t"}], **fields})
-    return lambda: check_take(request)
+    return lambda: check_take(request).raise_if_any()
 
 
 def opened(**fields):
     message = pb.SubscribeRequest(open={"sources": [{"tube": "t"}], **fields})
-    return lambda: check_stream_message(message, 0, is_first=True)
+    return lambda: check_stream_message(message, 0, is_first=True).raise_if_any()
 
 
 def credit(tasks, tasks_open=0, byte_count=0):
     message = pb.SubscribeRequest(credit={"tasks": tasks, "bytes": byte_count})
-    return lambda: check_stream_message(message, tasks_open, is_first=False)
+    return lambda: check_stream_message(message, tasks_open, is_first=False).raise_if_any()
 
 
 def settle(*tokens, **action):
@@ -155,7 +155,7 @@ CASES = [
         spec(headers={"x" * (limits.HEADER_NAME_BYTES_MAX + 1): b""}),
         f"tasks[0].headers[{'x' * 32}]",
     ),
-    (spec(ttl_ms=0, type="a"), spec(ttl_ms=-1, type="a"), "tasks[0].ttl_ms"),
+    (spec(ttl_ms=1, type="a"), spec(ttl_ms=0, type="a"), "tasks[0].ttl_ms"),
     (
         spec(unique_key=["k"], unique_ms=1),
         spec(unique_key=["k"], unique_ms=0),
@@ -208,7 +208,7 @@ CASES = [
         opened(session_ttr_ms=limits.SESSION_TTR_MAX_MS + 1),
         "open.session_ttr_ms",
     ),
-    (opened(ttr_ms=0), opened(ttr_ms=-1), "open.ttr_ms"),
+    (opened(ttr_ms=1), opened(ttr_ms=0), "open.ttr_ms"),
     (credit(limits.CREDIT_TASKS_MAX), credit(limits.CREDIT_TASKS_MAX + 1), "credit.tasks"),
     (credit(1, limits.CREDIT_TASKS_MAX - 1), credit(1, limits.CREDIT_TASKS_MAX), "credit.tasks"),
     (credit(0), credit(-1), "credit.tasks"),

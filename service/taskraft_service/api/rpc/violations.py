@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Mapping, Sequence, Sized
 from typing import Final, Protocol
+
+from google.protobuf.message import Message
 
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft_service.api.rpc.paging import TOKEN_MALFORMED, is_page_token
@@ -51,12 +53,14 @@ class Violations:
     ``path`` names a field as in BadRequest: ``tasks[3].delay_ms``.
     """
 
-    __slots__ = ("_fields", "_metadata", "_too_large")
+    __slots__ = ("_fields", "_metadata", "_too_large", "_zeros")
 
     def __init__(self) -> None:
         self._fields: list[tuple[str, str]] = []
         self._metadata: dict[str, str] = {}
         self._too_large: list[tuple[str, int, int]] = []
+        self._zeros: list[str] = []
+        """Times to live and times to run of 0, until ``allow_zeros`` or the end of the check."""
 
     def add(self, path: str, description: str, metadata: Mapping[str, str] | None = None) -> None:
         """Add a field that is missing, malformed or out of range.
@@ -75,6 +79,7 @@ class Violations:
 
     def include(self, path: str, part: Violations) -> None:
         """Add the violations of a part of the request whose fields are prefixed with ``path``."""
+        part._refuse_zeros()
         if not self._fields and part._fields:
             self._metadata = {**part._metadata, "field": path + part._metadata["field"]}
         self._fields += [(path + field, text) for field, text in part._fields]
@@ -103,6 +108,29 @@ class Violations:
         """Check a duration or a count without an upper bound."""
         if number < 0:
             self.add(path, f"{number} is less than 0", {"value": str(number), "limit": "0.."})
+
+    def check_limit(self, path: str, message: Message, field: str) -> None:
+        """Check a time to live or a time to run, in ms; an absent field means no limit.
+
+        A limit of 0 would end a task or a lease at once. Answers use 0 for "no limit", so a caller
+        that sends 0 probably means that.
+        """
+        limit_ms = getattr(message, field)
+        if limit_ms < 0:
+            self.check_not_negative(path, limit_ms)
+        elif not limit_ms and message.HasField(field):
+            self._zeros.append(path)
+
+    def allow_zeros(self, is_allowed: Callable[[], bool]) -> None:
+        """Accept limits of 0 if ``is_allowed`` returns True; call before any other use."""
+        if self._zeros and is_allowed():
+            self._zeros.clear()
+
+    def _refuse_zeros(self) -> None:
+        zeros, self._zeros = self._zeros, []
+        for path in zeros:
+            text = "a limit of 0 ms ends at once; leave it out for no limit"
+            self.add(path, text, {"value": "0", "limit": "1.."})
 
     def check_positive(self, path: str, number: int) -> None:
         """Check an id, a token, or a duration that must not be 0."""
@@ -197,7 +225,7 @@ class Violations:
     @property
     def is_any(self) -> bool:
         """Return whether there is a violation."""
-        return bool(self._fields or self._too_large)
+        return bool(self._fields or self._too_large or self._zeros)
 
     def raise_if_any(self) -> None:
         """Refuse the call if there is a violation.
@@ -206,6 +234,7 @@ class Violations:
             CallRefused: INVALID_FIELD with all violations, or PAYLOAD_TOO_LARGE if the only
                 violations are content above its size limit.
         """
+        self._refuse_zeros()
         if self._fields:
             fields = self._fields + self._sizes()
             text = "; ".join(f"{path}: {description}" for path, description in fields[:3])

@@ -117,6 +117,13 @@ class TubeAutoCreation:
         self._reader = reader
         self._in_force = in_force
 
+    def defines_zero(self, tube: str) -> bool:
+        """Return ``QueueReader.defines_zero`` for a tube that may be created with the put."""
+        if self._reader.applied.tube(tube) is not None:
+            return self._reader.defines_zero((tube,))
+        profile = PROFILES.get(self._in_force().auto_create_profile or "")
+        return profile is not None and profile.defines_zero
+
     def commands_for(self, names: Iterable[str], call: UnaryCall[Any]) -> Sequence[EncodedCommand]:
         """Return one command per missing tube; none if automatic creation is off.
 

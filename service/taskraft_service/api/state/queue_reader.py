@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from taskraft.v1 import error_pb2, task_pb2
+from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.errors import ReadUnconfirmed
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
+from taskraft_service.queue.entities.tube_profiles import PROFILES
 from taskraft_service.queue.queue import Queue
 
 
@@ -124,6 +126,18 @@ class QueueReader:
             temporary = frozenset(self.applied.temporary_tubes())
             if temporary and not temporary.isdisjoint(tubes):
                 raise NotProposed("only the leader holds the tasks of temporary tubes")
+
+    def defines_zero(self, tubes: Iterable[str]) -> bool:
+        """Return whether a time to live or to run of 0 has a meaning in all of the tubes."""
+        views = [self.applied.tube(name) for name in tubes]
+        return all(view is not None and PROFILES[view.profile].defines_zero for view in views)
+
+    def defines_zero_for(self, settlements: Iterable[pb.Settlement]) -> bool:
+        """Return ``defines_zero`` for the tubes of all leases that settlements name."""
+        tokens = {token for one in settlements for token in one.tokens}
+        return self.defines_zero(
+            {task.tube for queue in self.queues.all for task in queue.leased(tokens)}
+        )
 
     async def queue(self, consistency: task_pb2.Consistency) -> Queue:
         """Return the queue for a checked read; valid until the caller awaits again.

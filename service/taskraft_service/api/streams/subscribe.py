@@ -129,8 +129,10 @@ class SubscribeHandler:
     async def _serve(self, first: bytes, stream: MessageStream, caller: Caller) -> None:
         message = parse_request(pb.SubscribeRequest, first)
         caller.authorize(message)
-        check_stream_message(message, 0, is_first=True)
         opened = message.open
+        violations = check_stream_message(message, 0, is_first=True)
+        violations.allow_zeros(lambda: self._reader.defines_zero(s.tube for s in opened.sources))
+        violations.raise_if_any()
         await self._existence.check_tubes([source.tube for source in opened.sources])
         await self._existence.check_session(opened.session_id, caller)
         check_wait(

@@ -166,7 +166,8 @@ class SubscribeStream:
         message = parse_request(pb.SubscribeRequest, raw)
         if self._caller.is_restricted:
             self._caller.authorize(message)
-        check_stream_message(message, self._subscription.credit_tasks, is_first=is_first)
+        credit = self._subscription.credit_tasks
+        check_stream_message(message, credit, is_first=is_first).raise_if_any()
         if message.HasField("filter"):
             self._subscription.filter(message.filter)
             self._waiters.filter_changed(self._subscription)
@@ -199,6 +200,7 @@ class SubscribeStream:
         violations.check_text("request_id", message.request_id, REQUEST_ID_BYTES_MAX)
         violations.check_key_part("idempotency_key", message.idempotency_key, REQUEST_ID_BYTES_MAX)
         check_settlements(violations, message.settlements, self._payload_bytes_max)
+        violations.allow_zeros(lambda: self._reader.defines_zero_for(message.settlements))
         violations.raise_if_any()
         request, settle_raw, key = self._settle_request(message.idempotency_key, raw)
         own = own_settlements(self._reader.queues, request, self._caller)

@@ -254,16 +254,15 @@ class SubscriptionState:
         )
 
 
-def check_stream_message(message: pb.SubscribeRequest, tasks_open: int, *, is_first: bool) -> None:
-    """Check a message of a stream, except its settlements.
+def check_stream_message(
+    message: pb.SubscribeRequest, tasks_open: int, *, is_first: bool
+) -> Violations:
+    """Return the violations of a message of a stream, except those of its settlements.
 
     Args:
         message: the message.
         tasks_open: the unused credit in tasks before the message.
         is_first: whether it is the first message, which must open the subscription.
-
-    Raises:
-        CallRefused: INVALID_FIELD.
     """
     violations = Violations()
     if message.HasField("open") is not is_first:
@@ -277,7 +276,7 @@ def check_stream_message(message: pb.SubscribeRequest, tasks_open: int, *, is_fi
         _check_filter(violations, message.filter)
     if message.HasField("credit"):
         _check_credit(violations, message.credit, tasks_open)
-    violations.raise_if_any()
+    return violations
 
 
 def _check_open(violations: Violations, opened: pb.SubscribeRequest.Open) -> None:
@@ -290,7 +289,7 @@ def _check_open(violations: Violations, opened: pb.SubscribeRequest.Open) -> Non
     )
     violations.check_text("open.session_name", opened.session_name, limits.NAME_BYTES_MAX)
     violations.check_key_part("open.client_id", opened.client_id, limits.CLIENT_ID_BYTES_MAX)
-    violations.check_not_negative("open.ttr_ms", opened.ttr_ms)
+    violations.check_limit("open.ttr_ms", opened, "ttr_ms")
     violations.check_range("open.silence_ms_max", opened.silence_ms_max, 0, limits.SILENCE_MAX_MS)
     if opened.heartbeat_ms:
         bounds = (limits.HEARTBEAT_INTERVAL_MIN_MS, limits.HEARTBEAT_INTERVAL_MAX_MS)

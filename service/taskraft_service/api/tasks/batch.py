@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
@@ -59,9 +60,16 @@ class BatchHandler:
             "ExecuteBatch", pb.ExecuteBatchRequest, ExecutionSite.LEADER, self.execute
         )
 
+    def _defines_zero(self, kind: str, operation: pb.BatchOperation) -> bool:
+        """Return whether a time to live or to run of 0 has a meaning in the tubes of a part."""
+        if kind == "settle":
+            return self._reader.defines_zero_for(operation.settle.settlements)
+        part = getattr(operation, kind)
+        return self._auto_creation.defines_zero(getattr(part, "move_to", "") or part.tube)
+
     async def execute(self, call: UnaryCall[pb.ExecuteBatchRequest]) -> pb.ExecuteBatchResponse:
         """Execute all operations or none; create the missing tubes of puts first, if allowed."""
-        check_batch(call.request, self._payload_bytes_max)
+        check_batch(call.request, self._payload_bytes_max, self._defines_zero)
         self._disk.check_tubes(_enlarged_tubes(call.request))
         own = own_batch(self._reader.queues, call.request, call.caller)
         puts = [one.put.tube for one in call.request.operations if one.HasField("put")]
@@ -113,8 +121,18 @@ def _result(kind: str, result: BatchOutcome, applied: AppliedCommand) -> pb.Batc
     return pb.BatchResult(delete=deleted)
 
 
-def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None:
+def check_batch(
+    request: pb.ExecuteBatchRequest,
+    payload_bytes_max: int,
+    defines_zero: Callable[[str, pb.BatchOperation], bool],
+) -> None:
     """Check a batch; one error reports the violations of all operations.
+
+    Args:
+        request: the batch.
+        payload_bytes_max: the configured maximum size of a payload.
+        defines_zero: returns whether a time to live or to run of 0 has a meaning in the tubes of an
+            operation of a kind.
 
     Raises:
         CallRefused: INVALID_FIELD.
@@ -129,9 +147,9 @@ def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None
         if kind is None:
             violations.add(path, "missing")
         else:
-            _check_operation(
-                violations, f"{path}.{kind}", operation, kind, payload_bytes_max, tasks
-            )
+            checked = _checked_operation(operation, kind, payload_bytes_max, tasks)
+            checked.allow_zeros(partial(defines_zero, kind, operation))
+            violations.include(f"{path}.{kind}.", checked)
             tasks += len(operation.put.tasks)
             items += _items(operation, kind)
     if items > limits.BATCH_ITEMS_MAX:
@@ -149,14 +167,12 @@ def _items(operation: pb.BatchOperation, kind: str) -> int:
     return len(selector.ids) + len(selector.keys)
 
 
-def _check_operation(
-    violations: Violations,
-    path: str,
+def _checked_operation(
     operation: pb.BatchOperation,
     kind: str,
     payload_bytes_max: int,
     items_before: int,
-) -> None:
+) -> Violations:
     """Check one operation like a single call, and the fields that a batch does not allow."""
     put = operation.put
     single: Mapping[str, Callable[[], Violations]] = {
@@ -168,13 +184,14 @@ def _check_operation(
         "update": lambda: checks.check_update(operation.update, payload_bytes_max),
         "move": lambda: checks.check_move(operation.move, payload_bytes_max),
     }
-    violations.include(f"{path}.", single[kind]())
+    violations = single[kind]()
     for field in ("room_wait_ms", "outcome_wait_ms", "return_tasks"):
         if kind == "put" and getattr(put, field):
-            violations.add(f"{path}.{field}", "not allowed in a batch")
+            violations.add(field, "not allowed in a batch")
     if kind == "settle" and operation.settle.return_tasks:
-        violations.add(f"{path}.return_tasks", "not allowed in a batch")
+        violations.add("return_tasks", "not allowed in a batch")
     if kind not in ("put", "settle"):
         selector = getattr(operation, kind).selector
         if not (selector.ids or selector.keys):
-            violations.add(f"{path}.selector", "a batch must select tasks by ids or keys")
+            violations.add("selector", "a batch must select tasks by ids or keys")
+    return violations

@@ -16,6 +16,7 @@ from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.checks import DiskSpaceGuard
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks import selection_checks as checks
 from taskraft_service.api.tasks.settle_checks import adds_content
 from taskraft_service.command_codecs.command_codec import CommandCodec
@@ -52,7 +53,7 @@ def selector_methods(
     executor: CommandExecutor,
     disk: DiskSpaceGuard,
     payload_bytes_max: int,
-    buried_count: Callable[[str], int],
+    reader: QueueReader,
 ) -> Sequence[AnyUnaryMethod]:
     """Return the methods with a selector.
 
@@ -60,21 +61,22 @@ def selector_methods(
         executor: executes the commands.
         disk: refuses new content while disk space is low.
         payload_bytes_max: the configured maximum size of a payload.
-        buried_count: returns the number of BURIED tasks of a tube; 0 for an unknown tube.
+        reader: reads the queue.
     """
 
     def check_kick(request: pb.KickTasksRequest) -> None:
-        checks.check_kick(request, payload_bytes_max).raise_if_any()
+        _raise_if_any(checks.check_kick(request, payload_bytes_max), reader, request.tube)
         if adds_content(request.update):
             disk.check_tubes((request.tube,))
 
     def check_update(request: pb.UpdateTasksRequest) -> None:
-        checks.check_update(request, payload_bytes_max).raise_if_any()
+        _raise_if_any(checks.check_update(request, payload_bytes_max), reader, request.tube)
         if adds_content(request.update):
             disk.check_tubes((request.tube,))
 
     def check_move(request: pb.MoveTasksRequest) -> None:
-        checks.check_move(request, payload_bytes_max).raise_if_any()
+        violations = checks.check_move(request, payload_bytes_max)
+        _raise_if_any(violations, reader, request.move_to or request.tube)
         if adds_content(request.update):
             disk.check_tubes((request.move_to or request.tube,))
 
@@ -93,7 +95,7 @@ def selector_methods(
     bury, delete = raising(checks.check_bury), raising(checks.check_delete)
     snatch, switch = raising(checks.check_snatch), raising(checks.check_switch)
     return (
-        _kick_method(executor, check_kick, buried_count),
+        _kick_method(executor, check_kick, reader.queues.buried_count),
         method("BuryTasks", BURY, bury, _count(pb.BuryTasksResponse)),
         method("DeleteTasks", DELETE, delete, _count(pb.DeleteTasksResponse)),
         method("UpdateTasks", UPDATE, check_update, _count(pb.UpdateTasksResponse)),
@@ -103,6 +105,12 @@ def selector_methods(
         method("MoveTasks", MOVE, check_move, _count(pb.MoveTasksResponse)),
         method("CancelTasks", CANCEL, delete, _cancelled),
     )
+
+
+def _raise_if_any(violations: Violations, reader: QueueReader, tube: str) -> None:
+    """Refuse the call if there is a violation, given the tube that the tasks are in afterwards."""
+    violations.allow_zeros(lambda: reader.defines_zero((tube,)))
+    violations.raise_if_any()
 
 
 def _kick_method(

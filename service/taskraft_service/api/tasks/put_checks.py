@@ -71,8 +71,8 @@ def check_spec(
     violations.check_text(f"{path}.content_type", spec.content_type, limits.CONTENT_TYPE_BYTES_MAX)
     violations.check_text(f"{path}.type", spec.type, limits.TYPE_BYTES_MAX)
     violations.check_text(f"{path}.subqueue", spec.subqueue, limits.SUBQUEUE_BYTES_MAX)
-    violations.check_not_negative(f"{path}.ttl_ms", spec.ttl_ms)
-    violations.check_not_negative(f"{path}.ttr_ms", spec.ttr_ms)
+    violations.check_limit(f"{path}.ttl_ms", spec, "ttl_ms")
+    violations.check_limit(f"{path}.ttr_ms", spec, "ttr_ms")
     violations.check_not_negative(f"{path}.visible_at_ms", spec.visible_at_ms)
     violations.check_choice(f"{path}.position", spec.position, POSITIONS)
     if spec.unique_key:

@@ -100,9 +100,7 @@ class TaskService:
                 batch.method(),
                 handlers.takes.method(),
                 UnaryMethod("SettleTasks", pb.SettleTasksRequest, leader, self.settle_tasks),
-                *selector_methods(
-                    self._executor, self._disk, limit, self._reader.queues.buried_count
-                ),
+                *selector_methods(self._executor, self._disk, limit, self._reader),
                 *BulkSweepHandlers(self._executor, self._reader).methods(),
                 *handlers.reads.methods(),
             ),
@@ -114,7 +112,9 @@ class TaskService:
 
     async def put_tasks(self, call: UnaryCall[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
         """Put tasks; wait for their outcomes if the request asks for that."""
-        check_put(call.request, call.raw, self._payload_bytes_max).raise_if_any()
+        violations = check_put(call.request, call.raw, self._payload_bytes_max)
+        violations.allow_zeros(lambda: self._auto_creation.defines_zero(call.request.tube))
+        violations.raise_if_any()
         if call.request.outcome_wait_ms:
             return await self._handlers.outcomes.put_and_wait(call, self._put)
         return await self._put(call)
@@ -194,8 +194,10 @@ class TaskService:
 
     async def settle_tasks(self, call: UnaryCall[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
         """Settle the leases of a request."""
-        check_settle(call.request, self._payload_bytes_max).raise_if_any()
         request = call.request
+        violations = check_settle(request, self._payload_bytes_max)
+        violations.allow_zeros(lambda: self._reader.defines_zero_for(request.settlements))
+        violations.raise_if_any()
         if call.caller.is_restricted:
             request = own_settlements(self._reader.queues, request, call.caller)
         queues = self._reader.queues

@@ -100,7 +100,7 @@ def _check_release(
     release: task_service_pb2.Settlement.Release,
     payload_bytes_max: int,
 ) -> None:
-    violations.check_not_negative(f"{path}.ttl_ms", release.ttl_ms)
+    violations.check_limit(f"{path}.ttl_ms", release, "ttl_ms")
     known = violations.check_choice(
         f"{path}.ttl_policy", release.ttl_policy, type(release).TtlPolicy.values()
     )
@@ -141,8 +141,9 @@ def check_task_update(
     violations.check_text(
         f"{path}.content_type", update.content_type, limits.CONTENT_TYPE_BYTES_MAX
     )
-    for name in ("delay_ms", "ttl_ms", "ttr_ms"):
-        violations.check_not_negative(f"{path}.{name}", getattr(update, name))
+    violations.check_not_negative(f"{path}.delay_ms", update.delay_ms)
+    for name in ("ttl_ms", "ttr_ms"):
+        violations.check_limit(f"{path}.{name}", update, name)
     headers_bytes = 0
     for name, content in update.headers_set.items():
         violations.check_text(

@@ -80,7 +80,9 @@ class TakeHandler:
     async def take_tasks(self, call: UnaryCall[pb.TakeTasksRequest]) -> bytes:
         """Take tasks; if none is ready, wait as long as the request allows."""
         request = call.request
-        check_take(request)
+        violations = check_take(request)
+        violations.allow_zeros(lambda: self._reader.defines_zero(s.tube for s in request.sources))
+        violations.raise_if_any()
         sources = ConsumerSources(request.sources, call.caller)
         await self._check_existence(call, sources)
         wait = call.wait_seconds(request.wait_ms if request.HasField("wait_ms") else None)
@@ -244,12 +246,8 @@ class TakeHandler:
         return timed_out, [name for name in tubes if queue.tube_number(name) is not None]
 
 
-def check_take(request: pb.TakeTasksRequest) -> None:
-    """Check a take against the limits of the contract.
-
-    Raises:
-        CallRefused: INVALID_FIELD.
-    """
+def check_take(request: pb.TakeTasksRequest) -> Violations:
+    """Return the violations of a take."""
     violations = Violations()
     violations.check_request_id(request.request_id, request.client_id)
     check_sources(violations, "sources", request.sources)
@@ -259,7 +257,7 @@ def check_take(request: pb.TakeTasksRequest) -> None:
     violations.check_range("tasks_max", request.tasks_max, 0, limits.TAKE_TASKS_MAX)
     violations.check_not_negative("bytes_max", request.bytes_max)
     violations.check_not_negative("wait_ms", request.wait_ms)
-    violations.check_not_negative("ttr_ms", request.ttr_ms)
+    violations.check_limit("ttr_ms", request, "ttr_ms")
     if request.HasField("task_id"):
         violations.check_positive("task_id", request.task_id)
         if len(request.sources) != 1 or "*" in request.sources[0].tube:
@@ -270,4 +268,4 @@ def check_take(request: pb.TakeTasksRequest) -> None:
         ):
             if given:
                 violations.add(field, "not allowed together with task_id")
-    violations.raise_if_any()
+    return violations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from taskraft.v1 import task_pb2, tube_service_pb2
@@ -40,6 +41,7 @@ def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
     profile = PROFILES.get(request.profile, OWN)
     _check_driver(violations, request.tube)
     known = _known_choices(violations, "tube.options", request.tube.options)
+    violations.allow_zeros(lambda: profile.defines_zero)
     kinds = tube_service_pb2.Tube.Kind.values()
     if request.tube.kind == tube_service_pb2.Tube.KIND_UNSPECIFIED:
         violations.add("tube.kind", "missing")
@@ -72,6 +74,7 @@ def _check_driver(violations: Violations, tube: tube_service_pb2.Tube) -> None:
 def check_update_tube(
     request: tube_service_pb2.UpdateTubeRequest,
     refusal_of: Callable[[UpdateTube], Refusal | None],
+    defines_zero: Callable[[Iterable[str]], bool],
 ) -> None:
     """Check an update of a tube.
 
@@ -80,6 +83,7 @@ def check_update_tube(
         refusal_of: returns the violations that depend on the tube itself. Called only for an
             invalid request, so that one error reports all violations. For a valid request the queue
             checks them when the update is applied.
+        defines_zero: see ``QueueReader.defines_zero``.
 
     Raises:
         CallRefused: INVALID_FIELD.
@@ -98,6 +102,7 @@ def check_update_tube(
             violations.add(f"options.{field.name}", "set, but not in update_mask")
     known = tube_service_pb2.UpdateTubeRequest(name=request.name)
     known.options.CopyFrom(_known_choices(violations, "options", request.options))
+    violations.allow_zeros(partial(defines_zero, (request.name,)))
     if violations.is_any:
         known.update_mask.paths.extend(path for path in paths if path in OPTION_NAMES)
         violations.add_refused(refusal_of(update_tube(known, b"", NO_KEY)))
@@ -112,6 +117,9 @@ def _known_choices(violations: Violations, path: str, options: _Options) -> _Opt
         choice = getattr(options, name)
         if not violations.check_choice(f"{path}.{name}", choice, choices):
             setattr(known, name, 0)
+    for name in ("ttl_ms", "ttr_ms"):
+        if getattr(options, name) == 0:  # the queue checks the other values
+            violations.check_limit(f"{path}.{name}", options, name)
     if options.dead_letter_tube:
         violations.check_tube(f"{path}.dead_letter_tube", options.dead_letter_tube)
     if options.HasField("retry"):

@@ -174,7 +174,9 @@ class TubeService:
 
     async def update_tube(self, call: UnaryCall[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
         """Change the options of a tube."""
-        check_update_tube(call.request, self._reader.applied.refusal_of_tube_update)
+        check_update_tube(
+            call.request, self._reader.applied.refusal_of_tube_update, self._reader.defines_zero
+        )
         outcome = await self._executor.execute(UPDATE_TUBE, call)
         updated = result_of(outcome, TubeResult)
         tube = tube_message(updated.tube, outcome.wall_offset_ms)

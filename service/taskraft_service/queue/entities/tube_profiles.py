@@ -35,7 +35,8 @@ class TubeProfile:
     ``ttr_is_ttl``: the default time to run is the tube's time to live. ``ignores_unsupported``:
     unsupported fields are ignored instead of refused. ``touches_untimed``: leases can be extended
     in tubes without a time to run. ``needs_capacity``: a tube of kind LIMFIFOTTL must have a
-    capacity.
+    capacity. ``defines_zero``: a time to live or to run of 0 ends a task or a lease at once; the
+    API refuses 0 in other tubes.
     """
 
     name: str
@@ -44,9 +45,10 @@ class TubeProfile:
     ignores_unsupported: bool = False
     touches_untimed: bool = True
     needs_capacity: bool = True
+    defines_zero: bool = True
 
 
-OWN: Final = TubeProfile("", TubeOptions(retry=SAFE_RETRY))
+OWN: Final = TubeProfile("", TubeOptions(retry=SAFE_RETRY), defines_zero=False)
 TARANTOOL: Final = TubeProfile(
     "tarantool",
     TubeOptions(priority_min=0),

@@ -186,7 +186,7 @@ async def test_a_put_waits_for_its_outcomes(node):
     await create(node)
     request = pb.PutTasksRequest(
         tube="emails",
-        tasks=[task_pb2.TaskSpec(payload=b"a"), task_pb2.TaskSpec(payload=b"b", ttl_ms=0)],
+        tasks=[task_pb2.TaskSpec(payload=b"a"), task_pb2.TaskSpec(payload=b"b", ttl_ms=1)],
         outcome_wait_ms=10_000,
     )
     putting = asyncio.ensure_future(node.tasks.PutTasks(request, timeout=20))

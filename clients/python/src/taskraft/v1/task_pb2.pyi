@@ -196,11 +196,13 @@ class TaskSpec(_message.Message):
     """
     ttl_ms: _builtins.int
     """Time to live: the server ends the task this long after the put if it is then in a state that
-    the tube's ttl_scope covers. The initial delay is added. Default: the tube's ttl_ms.
+    the tube's ttl_scope covers. The initial delay is added. Default: the tube's ttl_ms. 0 is refused
+    with INVALID_FIELD, except in tubes with a profile; leave the field out for no limit.
     """
     ttr_ms: _builtins.int
     """Time to run: duration of a lease that is not touched. When the lease ends, the attempt counts as
-    failed and the task becomes ready again, as the retry policy says. Default: the tube's ttr_ms.
+    failed and the task becomes ready again, as the retry policy says. Default: the tube's ttr_ms. 0
+    is refused like a ttl_ms of 0.
     """
     subqueue: _builtins.str
     """Sub-queue of the task, at most 128 bytes. Tasks of one sub-queue are taken in order and, by
@@ -949,9 +951,9 @@ class TaskUpdate(_message.Message):
     transitions have a delay_ms of their own.
     """
     ttl_ms: _builtins.int
-    """New time to live, counted from now."""
+    """New time to live, counted from now. 0 is refused, as in TaskSpec."""
     ttr_ms: _builtins.int
-    """New time to run, from the next take on."""
+    """New time to run, from the next take on. 0 is refused, as in TaskSpec."""
     @_builtins.property
     def headers_set(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
         """Headers to add or replace. Other headers stay."""

@@ -221,7 +221,9 @@ class TakeTasksRequest(_message.Message):
     TakeTasksResponse.cut_short.
     """
     ttr_ms: _builtins.int
-    """Time to run of these leases. Absent: that of each task."""
+    """Time to run of these leases. Absent: that of each task. 0 is refused, except if all sources are
+    tubes with a profile.
+    """
     task_id: _builtins.int
     """Takes exactly this task if it is READY, DELAYED or BURIED. Needs exactly one source without a
     pattern, excludes types and priority_bound, and does not wait. An empty response means that the
@@ -453,7 +455,7 @@ class Settlement(_message.Message):
         ttl_policy: Global___Settlement.Release.TtlPolicy.ValueType
         """Effect of the delay on the time to live."""
         ttl_ms: _builtins.int
-        """With RESET: the new time to live. Absent: the tube's ttl_ms."""
+        """With RESET: the new time to live. Absent: the tube's ttl_ms. 0 is refused, as in TaskSpec."""
         position: _task_pb2.TaskSpec.Position.ValueType
         """Position of the task among the ready tasks. Unspecified: the position of the retry policy, or
         the old place.
@@ -823,7 +825,7 @@ class SubscribeRequest(_message.Message):
         priority_bound: _builtins.int
         """Takes only tasks whose priority is at least as urgent as this. Absent: all."""
         ttr_ms: _builtins.int
-        """Time to run of the leases. Absent: that of each task."""
+        """Time to run of the leases. Absent: that of each task. 0 is refused, as in TakeTasksRequest."""
         payload_omit: _builtins.bool
         """True: leave the payloads out of the messages."""
         silence_ms_max: _builtins.int

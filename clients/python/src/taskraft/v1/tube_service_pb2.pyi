@@ -214,9 +214,11 @@ class TubeOptions(_message.Message):
     delay_ms: _builtins.int
     """Default delay of tasks. Default: 0."""
     ttl_ms: _builtins.int
-    """Default time to live of tasks. Default: unlimited."""
+    """Default time to live of tasks. Default: unlimited. 0 is refused, except in tubes with a profile."""
     ttr_ms: _builtins.int
-    """Default time to run of tasks. Default: unlimited, so that a lease ends with its session."""
+    """Default time to run of tasks. Default: unlimited, so that a lease ends with its session. 0
+    is refused, except in tubes with a profile.
+    """
     ttl_scope: Global___TubeOptions.TtlScope.ValueType
     """States in which the time to live can end a task. Can change only while the tube is empty."""
     on_ack: Global___TubeOptions.OnAck.ValueType
