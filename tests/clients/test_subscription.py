@@ -360,3 +360,20 @@ async def test_a_final_refusal_ends_the_subscription_for_all_waiting_callers(clu
     with pytest.raises(errors.NotAllowed):
         await task.ack()
     await tasks.close()
+
+
+async def test_a_subscription_whose_last_tube_is_dropped_ends_with_the_reason(cluster, client):
+    tasks = client.subscribe("emails")
+    await client.tube("emails").put("a")
+    await (await anext(tasks)).ack()
+    waiting = asyncio.ensure_future(anext(tasks))
+    await client.drop_tube("emails", force=True)
+    with pytest.raises(errors.TubeNotFound):
+        await waiting
+    # A tube of the same name is another tube: the subscription is not opened again.
+    await client.create_tube("emails", "fifottl")
+    await client.tube("emails").put("b")
+    with pytest.raises(errors.TubeNotFound):
+        await anext(tasks)
+    assert tasks.reconnects == 0
+    await tasks.close()
