@@ -209,6 +209,7 @@ type Subscription struct {
 	closed     context.Context
 	close      context.CancelFunc
 	ended      chan struct{}
+	refusal    *Refusal // why the subscription has ended by itself; set before ended is closed
 }
 
 // Subscribe opens a subscription; the server sends at most credit tasks that are not acknowledged.
@@ -228,6 +229,11 @@ func (s *Subscription) run() {
 	for s.closed.Err() == nil {
 		node := s.client.node()
 		if err := s.read(node); s.closed.Err() == nil {
+			if refusal := refusalOf(err); refusal.Reason == "TUBE_NOT_FOUND" {
+				// All tubes of the stream were dropped: a new stream would be refused too.
+				s.refusal = refusal
+				return
+			}
 			// The server said go_away, or the connection is lost: go on with another node.
 			fmt.Fprintln(os.Stderr, "stream ended:", err)
 			s.client.leave(node)
@@ -268,6 +274,23 @@ func (s *Subscription) read(node *grpc.ClientConn) error {
 		for _, task := range answer.Tasks {
 			s.Tasks <- task
 		}
+	}
+}
+
+// Next returns the next task. The error is that of the context, or a Refusal: the tube was dropped.
+func (s *Subscription) Next(ctx context.Context) (*pb.Task, error) {
+	select {
+	case task := <-s.Tasks:
+		return task, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.ended:
+	}
+	select {
+	case task := <-s.Tasks: // a task that came before the end
+		return task, nil
+	default:
+		return nil, s.refusal
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -156,19 +157,22 @@ func (c *conformer) execute(one *command) (any, error) {
 		c.subscription = c.client.Subscribe(one.Tube, one.Credit)
 		return map[string]any{}, nil
 	case "next":
-		select {
-		case task := <-c.subscription.Tasks:
-			return map[string]any{"task": shown(task)}, nil
-		case <-time.After(time.Duration(one.WaitMs) * time.Millisecond):
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(one.WaitMs)*time.Millisecond)
+		defer cancel()
+		task, err := c.subscription.Next(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
 			return map[string]any{"task": nil}, nil
+		} else if err != nil {
+			return nil, err
 		}
+		return map[string]any{"task": shown(task)}, nil
 	case "stream_ack":
 		tokens, err := numbers(one.Tokens)
 		if err != nil {
 			return nil, err
 		}
-		errors, err := c.subscription.Ack(tokens...)
-		return map[string]any{"errors": refusedItems(errors)}, err
+		refused, err := c.subscription.Ack(tokens...)
+		return map[string]any{"errors": refusedItems(refused)}, err
 	case "unsubscribe":
 		return map[string]any{}, c.subscription.Close()
 	default:

@@ -9,6 +9,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -37,7 +38,10 @@ func produce(client *Client, tube string, count int) error {
 func consume(client *Client, tube string, count int) error {
 	subscription := client.Subscribe(tube, 10)
 	for range count {
-		task := <-subscription.Tasks
+		task, err := subscription.Next(context.Background())
+		if err != nil {
+			return err
+		}
 		fmt.Printf("took %d, attempt %d: %s\n", task.Id, task.Attempt, task.Spec.Payload)
 		refused, err := subscription.Ack(task.Token)
 		if err != nil {

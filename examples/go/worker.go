@@ -37,12 +37,14 @@ func work(client *Client, tube string, slots int) error {
 	for range slots {
 		running.Go(func() {
 			for {
-				select {
-				case <-stopped.Done():
+				task, err := subscription.Next(stopped)
+				if err != nil {
+					if stopped.Err() == nil {
+						fmt.Fprintln(os.Stderr, "the subscription has ended:", err)
+					}
 					return
-				case task := <-subscription.Tasks:
-					finish(subscription, task, handle(task))
 				}
+				finish(subscription, task, handle(task))
 			}
 		})
 	}

@@ -158,8 +158,11 @@ class Subscription:
             try:
                 for answer in self.call:
                     self.read(answer)
-            except grpc.RpcError:
-                pass
+            except grpc.RpcError as error:
+                found = described(error)
+                if found["reason"] == "TUBE_NOT_FOUND" and FAULT != "opens-again":
+                    self.tasks.put(Refused(found))
+                    return
             if FAULT == "no-new-stream":
                 return
             self.outgoing.put(None)
@@ -183,9 +186,13 @@ class Subscription:
 
     def next(self, wait_s):
         try:
-            return self.tasks.get(timeout=wait_s)
+            task = self.tasks.get(timeout=wait_s)
         except queue.Empty:
             return None
+        if isinstance(task, Refused):
+            self.tasks.put(task)
+            raise task
+        return task
 
     def acknowledge(self, tokens):
         key = str(uuid.uuid4())

@@ -102,6 +102,7 @@ FAULTS = {
     "silent": ("refused_items", "refused leases: "),
     "too-much-credit": ("subscription", "a task beyond the credit: "),
     "no-new-stream": ("subscription_after_a_cut", "the program ended before it answered"),
+    "opens-again": ("dropped_tube", "'next' succeeded, but the server refused the call"),
     "session-stays": ("subscription", "not within 3 s: leases end with the subscription"),
     "no-json": ("put_take_acknowledge", "the answer to 'put' is not JSON: "),
     "no-member": ("put_take_acknowledge", "unexpected answer, KeyError: 'tasks'"),

@@ -176,6 +176,7 @@ export class Subscription {
   readonly #unanswered = new Map<string, { message: SubscribeRequest; done: (errors: ItemError__Output[]) => void }>();
   #session = "";
   #stream: Stream | undefined;
+  #refusal: Refusal | undefined;
   #isClosed = false;
 
   constructor(
@@ -192,15 +193,22 @@ export class Subscription {
     this.#stream = stream;
     stream.on("data", (answer: SubscribeResponse__Output) => this.#read(answer));
     let hasEnded = false;
-    const again = () => {
+    const again = (error?: grpc.ServiceError) => {
       if (hasEnded || this.#isClosed) return;
       hasEnded = true;
+      const refusal = error && refusalOf(error);
+      if (refusal?.reason === "TUBE_NOT_FOUND") {
+        // All tubes of the stream were dropped: a new stream would be refused too.
+        this.#refusal = refusal;
+        this.#arrivals.emit("task");
+        return;
+      }
       // The server said go_away, or the connection is lost: go on with another node.
       this.client.leave(node);
       setTimeout(() => this.#isClosed || this.#open(), retryDelayMs);
     };
     stream.on("error", again);
-    stream.on("end", again);
+    stream.on("end", () => again());
     stream.write({
       open: { sources: [{ tube: this.tube }], session_id: this.#session, session_ttr_ms: sessionTtrMs },
     });
@@ -220,16 +228,18 @@ export class Subscription {
     if (answer.tasks.length) this.#arrivals.emit("task");
   }
 
-  /** Return the next task, or undefined after the time. */
+  /** Return the next task, or undefined after the time; throw a Refusal if the tube was dropped. */
   async next(waitMs: number): Promise<Task__Output | undefined> {
-    if (!this.#tasks.length) {
+    if (!this.#tasks.length && !this.#refusal) {
       try {
         for await (const _ of on(this.#arrivals, "task", { signal: AbortSignal.timeout(waitMs) })) break;
       } catch {
         return undefined;
       }
     }
-    return this.#tasks.shift();
+    const task = this.#tasks.shift();
+    if (!task && this.#refusal) throw this.#refusal;
+    return task;
   }
 
   /** Acknowledge tasks on the stream, allow as many further tasks, and return the refused leases. */

@@ -29,7 +29,7 @@ const MESSAGE_BYTES_MAX: usize = 32 << 20;
 const SESSION_TTR_MS: i64 = 10_000;
 
 /// An error of the server: the gRPC code, and the reason and its variables for programs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Refusal {
     pub code: Code,
     pub reason: String,
@@ -188,6 +188,8 @@ struct State {
     unanswered: HashMap<String, SubscribeRequest>,
     answers: HashMap<String, oneshot::Sender<Vec<ItemError>>>,
     stream: Option<mpsc::UnboundedSender<SubscribeRequest>>,
+    /// Why the subscription has ended by itself.
+    refusal: Option<Refusal>,
 }
 
 /// Takes tasks from a stream. A lost stream is opened again with its session, so that the leases stay valid.
@@ -207,9 +209,13 @@ impl Subscription {
         Self { client, state, tasks, reader }
     }
 
-    /// Return the next task, or None after the time.
-    pub async fn next(&mut self, wait: Duration) -> Option<Task> {
-        tokio::time::timeout(wait, self.tasks.recv()).await.ok().flatten()
+    /// Return the next task, or None after the time; the error says that the tube was dropped.
+    pub async fn next(&mut self, wait: Duration) -> Result<Option<Task>, Refusal> {
+        match tokio::time::timeout(wait, self.tasks.recv()).await {
+            Ok(None) => self.state.lock().unwrap().refusal.clone().map_or(Ok(None), Err),
+            Ok(task) => Ok(task),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Acknowledge tasks on the stream, allow as many further tasks, and return the refused leases.
@@ -258,14 +264,28 @@ async fn read(client: Arc<Client>, state: Arc<Mutex<State>>, tube: String, arriv
         let (sender, outgoing) = mpsc::unbounded_channel();
         open(&mut state.lock().unwrap(), &tube, sender);
         let request = client.authenticated(UnboundedReceiverStream::new(outgoing));
-        if let Ok(answer) = tasks(client.node(place)).subscribe(request).await {
-            let mut stream = answer.into_inner();
-            while let Ok(Some(message)) = stream.message().await {
-                note(&mut state.lock().unwrap(), &message);
-                for task in message.tasks {
-                    let _ = arrivals.send(task);
+        let end = match tasks(client.node(place)).subscribe(request).await {
+            Ok(answer) => {
+                let mut stream = answer.into_inner();
+                loop {
+                    match stream.message().await {
+                        Ok(Some(message)) => {
+                            note(&mut state.lock().unwrap(), &message);
+                            for task in message.tasks {
+                                let _ = arrivals.send(task);
+                            }
+                        }
+                        Ok(None) => break None,
+                        Err(status) => break Some(status),
+                    }
                 }
             }
+            Err(status) => Some(status),
+        };
+        if let Some(refusal) = end.map(Refusal::from).filter(|refusal| refusal.reason == "TUBE_NOT_FOUND") {
+            // All tubes of the stream were dropped: a new stream would be refused too.
+            state.lock().unwrap().refusal = Some(refusal);
+            return;
         }
         // The server said go_away, or the connection is lost.
         client.leave(place);

@@ -70,7 +70,7 @@ async fn execute(
         }
         "next" => {
             let wait = Duration::from_millis(number(command, "wait_ms")?.unwrap_or(0).try_into()?);
-            let task = subscription.as_mut().ok_or(opened)?.next(wait).await;
+            let task = subscription.as_mut().ok_or(opened)?.next(wait).await?;
             Ok(json!({"task": task.map(shown)}))
         }
         "stream_ack" => {

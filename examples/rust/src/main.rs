@@ -41,7 +41,7 @@ async fn consume(client: Arc<Client>, tube: &str, count: usize) -> Result<(), Bo
     let mut subscription = Subscription::open(client, tube.into(), 10);
     let mut done = 0;
     while done < count {
-        let Some(task) = subscription.next(Duration::from_secs(60)).await else { continue };
+        let Some(task) = subscription.next(Duration::from_secs(60)).await? else { continue };
         let payload = task.spec.unwrap_or_default().payload;
         println!("took {}, attempt {}: {}", task.id, task.attempt, String::from_utf8_lossy(&payload));
         for error in subscription.acknowledge(vec![task.token]).await?.into_iter().filter_map(|item| item.error) {

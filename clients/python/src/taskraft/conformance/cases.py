@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 FOLLOW_SECONDS: Final = 15.0
 """Maximum time in which a client goes on after a lost connection or a new leader, in seconds."""
 
+END_SECONDS: Final = 3.0
+"""Maximum time in which a client reports the end of a stream, in seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -280,6 +283,28 @@ def _acknowledge_at_last(stage: Stage, task: Mapping[str, Any]) -> None:
     stage.until("the acknowledged task is gone", lambda: stage.count("taken") == 0)
 
 
+def dropped_tube(stage: Stage) -> None:
+    """Reports that the tube of a stream was dropped, and does not open the stream again."""
+    stage.tube.put("first")
+    stage.program.succeed("subscribe", tube=stage.tube.name, credit=1)
+    task = stage.next(FOLLOW_SECONDS)
+    expect("payload", task and decoded(task["payload"]), b"first")
+    assert task is not None
+    _acknowledge_at_last(stage, task)
+    stage.client.drop_tube(stage.tube.name, force=True)
+    try:
+        error = stage.program.fail("next", wait_ms=str(int(END_SECONDS * 1_000)))
+    finally:
+        stage.client.create_tube(stage.tube.name)
+    expect("code", error.get("code"), "NOT_FOUND")
+    expect("reason", error.get("reason"), "TUBE_NOT_FOUND")
+    stage.tube.put("second")
+    error = stage.program.fail("next", wait_ms="500")
+    expect("reason for a later tube of the same name", error.get("reason"), "TUBE_NOT_FOUND")
+    expect("tasks taken by a stream that has ended", stage.count("taken"), 0)
+    stage.program.succeed("unsubscribe")
+
+
 def large_batches(stage: Stage) -> None:
     """Puts and takes 1 000 tasks with 3 kB each in one call."""
     ids = stage.put(*[b"x" * 3_000] * 1_000)
@@ -302,6 +327,7 @@ CASES: Final[Sequence[Callable[[Stage], None]]] = (
     subscription,
     subscription_after_a_cut,
     new_leader,
+    dropped_tube,
     large_batches,
 )
 """The cases in the order in which they run; the name of the function is the name of the case."""

@@ -208,11 +208,15 @@ public final class Client implements AutoCloseable {
     private record Unanswered(SubscribeRequest message, CompletableFuture<List<ItemError>> answer) {}
 
     private final String tube;
+    /** Comes after the last task of a stream whose tube was dropped. */
+    private static final Task END = Task.newBuilder().setId(-1).build();
     private final LinkedBlockingQueue<Task> tasks = new LinkedBlockingQueue<>();
     private final Map<String, Unanswered> unanswered = new LinkedHashMap<>();
     private int credit;
     private String session = "";
     private boolean isClosed;
+    /** Why the stream has ended for good; set before END comes. */
+    private volatile Refusal refusal;
     private ClientCallStreamObserver<SubscribeRequest> stream;
 
     private Subscription(String tube, int credit) {
@@ -274,6 +278,15 @@ public final class Client implements AutoCloseable {
 
       @Override
       public void onError(Throwable error) {
+        if (error instanceof StatusRuntimeException failed) {
+          Refusal found = Refusal.of(failed);
+          if (found.reason.equals("TUBE_NOT_FOUND")) {
+            // All tubes of the stream were dropped: a new stream would be refused too.
+            refusal = found;
+            tasks.add(END);
+            return;
+          }
+        }
         // The server said go_away, or the connection is lost: go on with another node.
         leave(node);
         CompletableFuture.delayedExecutor(RETRY_DELAY_MS, TimeUnit.MILLISECONDS).execute(Subscription.this::open);
@@ -285,9 +298,14 @@ public final class Client implements AutoCloseable {
       }
     }
 
-    /** Returns the next task, or null after the time. */
+    /** Returns the next task, or null after the time; throws a Refusal if the tube was dropped. */
     public Task next(long waitMs) throws InterruptedException {
-      return tasks.poll(waitMs, TimeUnit.MILLISECONDS);
+      Task task = tasks.poll(waitMs, TimeUnit.MILLISECONDS);
+      if (task == END) {
+        tasks.add(END);
+        throw refusal;
+      }
+      return task;
     }
 
     /** Acknowledges tasks on the stream, allows as many further tasks, and returns the refused leases. */
