@@ -78,6 +78,7 @@ def violations(command, cluster, *cases):
     with Client(cluster.target) as client:
         verdicts = list(run_cases(command, cluster.target.split(","), client, cases))
     assert len(verdicts) == (len(cases) or len(CASES))
+    assert not any(one.skipped for one in verdicts)
     return {one.name: one.violation for one in verdicts if one.violation}
 
 
@@ -89,6 +90,20 @@ def test_an_example_client_keeps_all_rules(language, cluster, request):
 
 def test_a_program_with_the_generated_stubs_of_python_keeps_all_rules(cluster):
     assert violations(own_program(), cluster) == {}
+
+
+@pytest.mark.parametrize("creates", [True, False])
+def test_a_case_is_skipped_if_puts_create_tubes(creates, cluster):
+    cases = ("refused_calls", "dropped_tube")
+    with Client(cluster.target) as client:
+        client.configure(auto_create_tubes=creates)
+        try:
+            verdicts = list(run_cases(own_program(), cluster.target.split(","), client, cases))
+        finally:
+            client.configure(auto_create_tubes=False)
+    assert [one.violation for one in verdicts] == ["", ""]
+    skipped = [one.skipped.partition(":")[0] for one in verdicts]
+    assert skipped == (["auto_create_tubes is on"] * 2 if creates else ["", ""])
 
 
 def own_program(*fault):

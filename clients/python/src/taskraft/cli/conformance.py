@@ -53,7 +53,7 @@ def conformance(
     if not write_values([_value(verdict) for verdict in verdicts], output):
         write_table(
             ("CASE", "VERDICT"),
-            ((verdict.name, verdict.violation or "ok") for verdict in verdicts),
+            ((verdict.name, _shown(verdict)) for verdict in verdicts),
         )
     if any(verdict.violation for verdict in verdicts):
         raise click.exceptions.Exit(1)
@@ -70,10 +70,17 @@ def _run(
         return list(run_cases(command, addresses, client, cases))
 
 
+def _shown(verdict: Verdict) -> str:
+    if verdict.skipped:
+        return f"skipped: {verdict.skipped}"
+    return verdict.violation or "ok"
+
+
 def _value(verdict: Verdict) -> dict[str, Any]:
     return {
         "name": verdict.name,
         "rule": verdict.rule,
         "ok": not verdict.violation,
         "violation": verdict.violation,
+        "skipped": verdict.skipped,
     }

@@ -27,6 +27,10 @@ class RuleBroken(Exception):
     """The program breaks a rule of the contract, or of the exchange of JSON lines."""
 
 
+class CaseSkipped(Exception):
+    """The cluster has a setting under which the rule of a case does not apply."""
+
+
 class ClientProgram:
     """A running client program.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from taskraft.conformance.cases import CASES, Stage
-from taskraft.conformance.program import ClientProgram, RuleBroken
+from taskraft.conformance.program import CaseSkipped, ClientProgram, RuleBroken
 from taskraft.conformance.proxy import CuttableProxy
 
 if TYPE_CHECKING:
@@ -25,11 +25,13 @@ class Verdict:
         name: name of the case.
         rule: rule that the client must keep.
         violation: description of the violation; empty: the program kept the rule.
+        skipped: reason why the case was not run to its end; empty: it was.
     """
 
     name: str
     rule: str
     violation: str
+    skipped: str
 
 
 def run_cases(
@@ -49,16 +51,16 @@ def run_cases(
     for case in CASES:
         if not names or case.__name__ in names:
             rule = " ".join((case.__doc__ or "").split())
-            yield Verdict(case.__name__, rule, _violation(case, command, addresses, client))
+            yield Verdict(case.__name__, rule, *_judge(case, command, addresses, client))
 
 
-def _violation(
+def _judge(
     case: Callable[[Stage], None],
     command: Sequence[str],
     addresses: Sequence[str],
     client: Client,
-) -> str:
-    """Run one case; return a description of the violation, or an empty text."""
+) -> tuple[str, str]:
+    """Run one case; return the violation and the reason to skip, which may be empty texts."""
     tube = client.tube(client.create_tube(f"conformance-{uuid.uuid4()}").name)
     with ExitStack() as stack:
         stack.callback(client.drop_tube, tube.name, force=True)
@@ -67,9 +69,11 @@ def _violation(
         try:
             case(Stage(program, client, proxies, tube))
             program.end()
+        except CaseSkipped as reason:
+            return "", str(reason)
         except RuleBroken as violation:
-            return str(violation)
+            return str(violation), ""
         except (LookupError, TypeError, ValueError) as error:
             # A member of an answer is missing or has another type.
-            return f"unexpected answer, {type(error).__name__}: {error}"
-    return ""
+            return f"unexpected answer, {type(error).__name__}: {error}", ""
+    return "", ""
