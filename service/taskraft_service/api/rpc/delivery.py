@@ -19,19 +19,25 @@ from taskraft_service.api.rpc.server_context import ServerContext
 
 
 def delivering(
-    handle: UnaryHandle, undo: Callable[[bytes, bytes, ServerContext], None]
+    handle: UnaryHandle,
+    keeps: Callable[[bytes], bool],
+    undo: Callable[[bytes, bytes, ServerContext], None],
 ) -> UnaryHandle:
-    """Return a handler that writes the answer of ``handle`` itself.
+    """Return a handler that itself writes each answer that may have to be undone.
+
+    A written answer costs the native edge one more exchange with its thread. The handler returns
+    all other answers, which the native edge sends together with the status.
 
     Args:
         handle: serves a call and returns its answer.
+        keeps: returns whether the answer to a request keeps its effect, sent or not.
         undo: called with the request, the answer and the call if the answer was not sent.
     """
 
-    async def serve(raw: bytes, context: ServerContext) -> None:
+    async def serve(raw: bytes, context: ServerContext) -> bytes | None:
         answer = await handle(raw, context)
-        if answer is None:
-            return
+        if answer is None or keeps(raw):
+            return answer
         if context.time_remaining() == 0:
             undo(raw, answer, context)
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
@@ -42,5 +48,6 @@ def delivering(
             if isinstance(error, ClientGone):
                 raise asyncio.CancelledError from error
             raise
+        return None
 
     return serve

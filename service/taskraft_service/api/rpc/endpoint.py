@@ -165,7 +165,8 @@ class GrpcEndpoint:
             handle = self.instrument(path, self._unary(path, method, request, authenticator))
             if method.can_undo:
                 kind = CallKind.WRITTEN_ANSWER
-                handle = delivering(handle, _undo(method, authenticator))
+                undo = _undo(method, authenticator)
+                handle = delivering(handle, method.is_idempotent, undo)
         guarded = guard(path, handle, authenticator, self._abort)
         return ServedMethod(kind, handle, guarded, authenticator)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
 
 from taskraft.v1 import error_pb2
 from taskraft_service.access.authenticator import Authenticator
-from taskraft_service.api.rpc.method_table import CallKind, MethodTable
+from taskraft_service.api.rpc.method_table import CallKind, MethodTable, UnaryHandle
 from taskraft_service.api.rpc.server_context import ServerContext
 from taskraft_service.api.rpc.status import (
     PUSHBACK_KEY,
@@ -135,11 +135,25 @@ def release_frames(error: BaseException) -> None:
 
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
-_FACTORIES: Final = {
+
+
+def _written_answer(handle: UnaryHandle) -> Handler:
+    """Return the handler of a call whose answer ``handle`` returns or writes."""
+
+    async def serve(raw: bytes, context: ServerContext) -> None:
+        answer = await handle(raw, context)
+        if answer is not None:
+            # grpc.aio ignores what the handler of a stream returns.
+            await context.write(answer)
+
+    return grpc.unary_stream_rpc_method_handler(serve)
+
+
+_FACTORIES: Final[Mapping[CallKind, Callable[[Any], Handler]]] = {
     CallKind.UNARY: grpc.unary_unary_rpc_method_handler,
     CallKind.SERVER_STREAMING: grpc.unary_stream_rpc_method_handler,
     CallKind.BIDIRECTIONAL: grpc.stream_stream_rpc_method_handler,
-    CallKind.WRITTEN_ANSWER: grpc.unary_stream_rpc_method_handler,
+    CallKind.WRITTEN_ANSWER: _written_answer,
 }
 
 

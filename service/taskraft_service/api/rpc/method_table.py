@@ -34,8 +34,8 @@ class CallKind(Enum):
     BIDIRECTIONAL = 2
     """Any number of requests and of answers."""
     WRITTEN_ANSWER = 3
-    """One request and one answer, which the handler writes. ``write`` returns once the answer was
-    handed to the connection, and fails if the client has ended the call before."""
+    """One request and one answer, which the handler returns or writes. ``write`` returns once the
+    answer was handed to the connection, and fails if the client has ended the call before."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -33,13 +33,13 @@ class Call:
         raise CallEnded(details)
 
 
-async def outcome(call):
+async def outcome(call, *, keeps=False):
     undone = []
 
     async def handle(raw, _context):
         return raw + b"!"
 
-    serve = delivering(handle, lambda *undo: undone.append(undo))
+    serve = delivering(handle, lambda _raw: keeps, lambda *undo: undone.append(undo))
     try:
         error = await serve(b"take", call)
     except BaseException as raised:  # noqa: BLE001 - the test looks at any error
@@ -68,3 +68,9 @@ async def test_an_answer_after_the_deadline_is_undone():
     assert isinstance(ended_by, CallEnded)
     assert undone == [(b"take", b"take!", call)]
     assert (call.code, call.written) == (grpc.StatusCode.DEADLINE_EXCEEDED, [])
+
+
+async def test_an_answer_that_keeps_its_effect_is_returned_to_the_server():
+    call = Call(left=0.0)
+    assert await outcome(call, keeps=True) == (b"take!", [])
+    assert (call.code, call.written) == (grpc.StatusCode.OK, [])
