@@ -72,13 +72,14 @@ class ServedNode(grpc.GenericRpcHandler):
         handle = partial(self._handle, handler, method.client_streaming)
         if method.client_streaming:
             return grpc.stream_stream_rpc_method_handler(handle)
-        if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(handle)
-        return grpc.unary_unary_rpc_method_handler(handle)
+        # Some handlers of unary methods write their answer, as those of streams do.
+        return grpc.unary_stream_rpc_method_handler(handle)
 
     async def _handle(self, handler, is_stream, raw, context):
         served = ServedContext(self._cluster, self._number, context)
-        return await handler(None if is_stream else raw, served)
+        answer = await handler(None if is_stream else raw, served)
+        if answer is not None:
+            await context.write(answer)
 
 
 class ServedCluster(NodeCalls):
