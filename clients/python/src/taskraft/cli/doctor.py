@@ -117,7 +117,9 @@ def _contents(client: Client) -> Iterator[tuple[str, Any]]:
     from taskraft import __version__
     from taskraft.cli.output import to_value
 
-    yield "client", {"version": __version__, "python": sys.version, "system": platform.platform()}
+    # `platform.platform` would start a process.
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    yield "client", {"version": __version__, "python": sys.version, "system": system}
     yield "server_info", to_value(client.server_info())
     yield "cluster_state", to_value(client.cluster_state())
     yield "settings", to_value(client.configure())
