@@ -92,6 +92,21 @@ async def test_another_principal_gets_the_answer_of_an_unknown_token(tmp_path, w
             await root.tubes.TruncateTube(tube_service_pb2.TruncateTubeRequest(name=MAIL))
 
 
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_refused_field_tells_nothing_of_the_leases_of_others(tmp_path, monkeypatch, way):
+    release = pb.Settlement.Release(ttl_ms=0, ttl_policy=pb.Settlement.Release.RESET)
+    monkeypatch.setitem(KINDS, "release", release)
+    async with secured(tmp_path) as node:
+        root, mailer, rival = [await node.known(one) for one in ("root", "mailer", "rival")]
+        await create(root, MAIL)
+        await put(root, b"1", tube=MAIL)
+        (task,) = (await take(mailer, tube=MAIL)).tasks
+        unknown = await WAYS[way](rival, "release", NEVER_ISSUED)
+        errors = await WAYS[way](rival, "release", task.token)
+        assert errors
+        assert as_for(errors, task.token, 0) == as_for(unknown, NEVER_ISSUED, 0)
+
+
 async def taken_by_waiting(root, mailer):
     waiting = mailer.tasks.TakeTasks(
         pb.TakeTasksRequest(sources=[pb.TakeSource(tube=MAIL)], wait_ms=20_000)

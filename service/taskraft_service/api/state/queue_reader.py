@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.errors import ReadUnconfirmed
+from taskraft_service.access.caller import Caller
+from taskraft_service.access.leases import foreign_leases
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
@@ -132,9 +134,13 @@ class QueueReader:
         views = [self.applied.tube(name) for name in tubes]
         return all(view is not None and PROFILES[view.profile].defines_zero for view in views)
 
-    def defines_zero_for(self, settlements: Iterable[pb.Settlement]) -> bool:
-        """Return ``defines_zero`` for the tubes of all leases that settlements name."""
+    def defines_zero_for(self, settlements: Sequence[pb.Settlement], caller: Caller) -> bool:
+        """Return ``defines_zero`` for the tubes of the caller's leases that settlements name.
+
+        The leases of others have no influence, so a caller does not learn of them.
+        """
         tokens = {token for one in settlements for token in one.tokens}
+        tokens -= foreign_leases(self.queues, settlements, caller)
         return self.defines_zero(
             {task.tube for queue in self.queues.all for task in queue.leased(tokens)}
         )

@@ -200,7 +200,9 @@ class SubscribeStream:
         violations.check_text("request_id", message.request_id, REQUEST_ID_BYTES_MAX)
         violations.check_key_part("idempotency_key", message.idempotency_key, REQUEST_ID_BYTES_MAX)
         check_settlements(violations, message.settlements, self._payload_bytes_max)
-        violations.allow_zeros(lambda: self._reader.defines_zero_for(message.settlements))
+        violations.allow_zeros(
+            lambda: self._reader.defines_zero_for(message.settlements, self._caller)
+        )
         violations.raise_if_any()
         request, settle_raw, key = self._settle_request(message.idempotency_key, raw)
         own = own_settlements(self._reader.queues, request, self._caller)

@@ -8,6 +8,7 @@ from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
+from taskraft_service.access.caller import Caller
 from taskraft_service.access.leases import own_batch
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import item_errors
@@ -60,16 +61,17 @@ class BatchHandler:
             "ExecuteBatch", pb.ExecuteBatchRequest, ExecutionSite.LEADER, self.execute
         )
 
-    def _defines_zero(self, kind: str, operation: pb.BatchOperation) -> bool:
+    def _defines_zero(self, caller: Caller, kind: str, operation: pb.BatchOperation) -> bool:
         """Return whether a time to live or to run of 0 has a meaning in the tubes of a part."""
         if kind == "settle":
-            return self._reader.defines_zero_for(operation.settle.settlements)
+            return self._reader.defines_zero_for(operation.settle.settlements, caller)
         part = getattr(operation, kind)
         return self._auto_creation.defines_zero(getattr(part, "move_to", "") or part.tube)
 
     async def execute(self, call: UnaryCall[pb.ExecuteBatchRequest]) -> pb.ExecuteBatchResponse:
         """Execute all operations or none; create the missing tubes of puts first, if allowed."""
-        check_batch(call.request, self._payload_bytes_max, self._defines_zero)
+        defines_zero = partial(self._defines_zero, call.caller)
+        check_batch(call.request, self._payload_bytes_max, defines_zero)
         self._disk.check_tubes(_enlarged_tubes(call.request))
         own = own_batch(self._reader.queues, call.request, call.caller)
         puts = [one.put.tube for one in call.request.operations if one.HasField("put")]

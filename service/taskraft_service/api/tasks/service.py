@@ -196,7 +196,9 @@ class TaskService:
         """Settle the leases of a request."""
         request = call.request
         violations = check_settle(request, self._payload_bytes_max)
-        violations.allow_zeros(lambda: self._reader.defines_zero_for(request.settlements))
+        violations.allow_zeros(
+            lambda: self._reader.defines_zero_for(request.settlements, call.caller)
+        )
         violations.raise_if_any()
         if call.caller.is_restricted:
             request = own_settlements(self._reader.queues, request, call.caller)
