@@ -11,6 +11,7 @@ from taskraft_replication.core.types import MemberId, RaftRole
 from tests.sim.disk import SEGMENTS
 from tests.sim.machine import NOTHING, Durable
 from tests.sim.planned_crashes import PlannedCrashes
+from tests.sim.state_damage import Finder, NextDamage, StateDamage, draw_damage
 from tests.sim.storage_thread import SYNC_US
 
 if TYPE_CHECKING:
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 
 LEADER_SHARE = 0.4
 KINDS_SHARE = 0.4
-_SHARES = {"reconfigure": 0.7, "plan_crashes": 0.6, "leave_uncommitted": 0.75}
+_SHARES = {
+    "reconfigure": 0.7,
+    "plan_crashes": 0.6,
+    "leave_uncommitted": 0.75,
+    "damage_state": 0.5,
+}
 """Share of the runs in which a kind of fault occurs: 0.4 by default, more for effective kinds."""
 
 LATE_SHARE = 0.2
@@ -287,26 +293,40 @@ class Faults:
         member.machine.lose(before if rng.random() < 0.5 else NOTHING)
         member.has_lost_state = True
 
-    def damage_blocks(self, rng: Random) -> None:
-        """Damage blocks of a stored state; a call, a scrub or a replay finds the damage later.
+    def damage_state(self, rng: Random) -> None:
+        """Damage a stored state; one kind of use finds the damage later, as the seed decides.
 
-        A snapshot finds the damage too, at once. The member then loses its state and is repaired.
+        The member then loses its state and is repaired. Its repair may meet further damage.
         """
         member = self._some(rng)
         if member is None or not self._world.can_lose(member):
             return
-        self._count("bad blocks")
-        member.machine.has_bad_blocks = member.machine.is_on_bad_disk = True
-        find = partial(self.bad_blocks_found, member)
-        self._world.schedule.after(rng.randrange(5_000_000), f"scrub {member.id}", find)
+        damage = draw_damage(rng)
+        member.next_damage = rng.choice([*NextDamage])
+        self.inflict(member, damage, rng)
 
-    def bad_blocks_found(self, member: Member) -> None:
-        """End the process of a member that has found damaged blocks; its next start repairs."""
-        if not member.machine.has_bad_blocks:
-            return
+    def inflict(self, member: Member, damage: StateDamage, rng: Random) -> None:
+        """Damage the state of a member, and let its finder come to the damage if it can."""
+        self._count(f"damage for {damage.finder.value}")
+        member.damage = damage
+        if damage.finder is Finder.START:
+            if member.is_running:
+                self.end_life(member, "kill with a damaged state", power=False, rng=rng)
+        elif damage.finder is Finder.SCRUBBER:
+            self._world.schedule.after(
+                rng.randrange(5_000_000), f"scrub {member.id}", partial(self._scrub, member, damage)
+            )
+
+    def _scrub(self, member: Member, damage: StateDamage) -> None:
+        if member.damage is damage:
+            member.meets(Finder.SCRUBBER)
+
+    def state_damage_found(self, member: Member) -> None:
+        """End the process of a member whose state is damaged; its next start repairs the state."""
         if member.is_running:
-            self.end_life(member, "bad blocks found", power=False, rng=self._world.rng)
+            self.end_life(member, "damaged state found", power=False, rng=self._world.rng)
         member.machine.lose(NOTHING)
+        member.damage = None
         member.has_lost_state = True
 
     def fail_read(self, rng: Random) -> None:
@@ -375,7 +395,8 @@ class Faults:
             member.rate = 1.0
             member.storage_thread.mend()
             member.machine.is_choked = False
-            self.bad_blocks_found(member)
+            if member.damage is not None:
+                self.state_damage_found(member)
             if member.is_running:
                 member.disk.recover()
             elif not member.is_damaged:
@@ -404,7 +425,7 @@ class Faults:
         crash_in_storage: 4,
         flip_bit: 1,
         lose_state: 3,
-        damage_blocks: 2,
+        damage_state: 10,
         wipe: 1,
         change_clock_rate: 2,
         jump_clock: 2,

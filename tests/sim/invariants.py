@@ -70,6 +70,7 @@ class Invariants:
         self, member: Member, entry: Entry, applied: Applied, content: Stamped | None
     ) -> None:
         """Check that all members apply the same entries, and only committed ones. [2, 9]"""
+        self.check_state_use(member)
         index = entry.index
         committed = self._committed.get(index, entry.term)
         demand(committed == entry.term, f"{member.id} applies the uncommitted entry {index}")
@@ -106,10 +107,18 @@ class Invariants:
             f"a snapshot of {meta.index} names another configuration than was in force",
         )
 
+    def check_state_use(self, member: Member) -> None:
+        """Check that a member ends as soon as it has found damage of its state. [11]"""
+        demand(
+            member.damage is None or not member.damage.is_found,
+            f"{member.id} goes on with a state that it has found damaged",
+        )
+
     # States
 
     def check(self, member: Member) -> None:
         """Check a member after an event on it."""
+        self.check_state_use(member)
         core = member.driver.core
         leads = core.role is RaftRole.LEADER
         applied = member.machine.applied_index

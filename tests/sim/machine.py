@@ -7,8 +7,10 @@ from hashlib import blake2b
 from random import Random
 from struct import Struct
 
+import google_crc32c
+
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
-from taskraft_replication.errors import SnapshotUnavailable
+from taskraft_replication.errors import SnapshotUnusable
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.registry import Command, Result
 from taskraft_service.queue.queue import Queue
@@ -21,6 +23,8 @@ DIGEST_PERIOD = 64
 entries."""
 
 _LENGTHS = Struct(">II")
+_HEADER = Struct(">16sI")
+"""Digest and CRC32C of a snapshot."""
 
 
 @value
@@ -68,7 +72,8 @@ class FrozenState:
     def __init__(self, index: LogIndex, digest: bytes, pairs: Mapping[bytes, bytes]) -> None:
         self.index = index
         packed = [_LENGTHS.pack(len(k), len(v)) + k + v for k, v in sorted(pairs.items())]
-        self._content = digest + b"".join(packed)
+        content = b"".join(packed)
+        self._content = _HEADER.pack(digest, google_crc32c.value(digest + content)) + content
 
     def read(self, offset: int, size: int) -> bytes:
         return self._content[offset : offset + size]
@@ -92,10 +97,6 @@ class QueueMachine:
         )
         self.is_choked = False
         """Whether writes of the state would block."""
-        self.has_bad_blocks = False
-        """Whether blocks of the stored state are damaged, which nobody has read yet."""
-        self.is_on_bad_disk = False
-        """Whether blocks were ever damaged."""
         self._durable = durable
         self._open(durable.store.copy(), durable.index, durable.digest)
 
@@ -151,7 +152,6 @@ class QueueMachine:
     def lose(self, state: Durable) -> None:
         """Let the next process find an older state, or none."""
         self._durable = state
-        self.has_bad_blocks = False
 
     def collect(self) -> None:
         self._store.write(self.queue.collect_writes())
@@ -166,25 +166,30 @@ class QueueMachine:
         return self._written[0]
 
     def open_snapshot(self) -> FrozenState:
-        if self.has_bad_blocks:
-            raise SnapshotUnavailable("a block is damaged")
         return FrozenState(*self._written, self._store.pairs)
 
     def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedState:
+        """Build a received state.
+
+        Raises:
+            SnapshotUnusable: the content is damaged.
+        """
         content = b"".join(chunks)
+        digest, checksum = _HEADER.unpack_from(content)
+        if google_crc32c.value(digest + content[_HEADER.size :]) != checksum:
+            raise SnapshotUnusable("a received block is damaged")
         pairs: dict[bytes, bytes] = {}
-        at = len(NO_DIGEST)
+        at = _HEADER.size
         while at < len(content):
             key_bytes, value_bytes = _LENGTHS.unpack_from(content, at)
             middle = at + _LENGTHS.size + key_bytes
             at = middle + value_bytes
             pairs[content[middle - key_bytes : middle]] = content[middle:at]
-        return StagedState(self, Durable(index, content[: len(NO_DIGEST)], MemoryStore(pairs)))
+        return StagedState(self, Durable(index, digest, MemoryStore(pairs)))
 
     def switched(self, state: Durable) -> None:
         """Record that a restart would find ``state``."""
         self._durable = state
-        self.has_bad_blocks = False
 
     def adopted(self, state: Durable) -> None:
         """Continue with ``state``."""
@@ -196,13 +201,13 @@ class StagedState:
 
     def __init__(self, machine: QueueMachine, state: Durable) -> None:
         self._machine = machine
-        self._state = state
+        self.state = state
 
     def switch(self) -> None:
-        self._machine.switched(self._state)
+        self._machine.switched(self.state)
 
     def adopt(self) -> None:
-        self._machine.adopted(self._state)
+        self._machine.adopted(self.state)
 
     def discard(self) -> None:
         pass

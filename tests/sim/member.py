@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from taskraft_replication.core.confchange import of_entry
 from taskraft_replication.core.config import RaftConfig
@@ -28,6 +29,7 @@ from taskraft_replication.effects import StorageWork
 from taskraft_replication.errors import (
     MemberRemoved,
     SnapshotBroken,
+    SnapshotUnavailable,
     SnapshotUnusable,
     StateLost,
 )
@@ -39,19 +41,19 @@ from taskraft_replication.storage.stored_log import StoredLog
 from taskraft_service.leader.clock_keeper import CHECK_MS
 from tests.sim.checked_machine import CheckedMachine
 from tests.sim.clocks import SimClocks
+from tests.sim.comparison import SimComparison
 from tests.sim.disk import SimDisk
-from tests.sim.invariants import Invariants
 from tests.sim.link import Links
-from tests.sim.network import Activity, ActivityKind, Content, Frame
+from tests.sim.member_world import World
+from tests.sim.network import Activity, ActivityKind, Frame
 from tests.sim.pieces import Piece, pieces_of
 from tests.sim.planned_crashes import Moment
 from tests.sim.probe import MOMENTS_MAX, PROBE_SHARE, REFUSALS, Probe
-from tests.sim.run_profile import RunProfile
-from tests.sim.schedule import Event, Schedule
+from tests.sim.schedule import Event
+from tests.sim.state_damage import DamageableState, Finder, StateUnreadable
 from tests.sim.state_repair import repair
 from tests.sim.storage_thread import StorageThread
 from tests.sim.violation import demand
-from tests.sim.workload import Workload
 
 T = TypeVar("T")
 
@@ -60,33 +62,13 @@ CHECK_US = 1000 * CHECK_MS
 """Interval in which the wall clocks are compared."""
 
 
-class World(Protocol):
-    """The simulated world, as a member uses it."""
-
-    schedule: Schedule
-    invariants: Invariants
-    workload: Workload
-    profile: RunProfile
-
-    def send(self, to: MemberId, frame: Content, sender: Member) -> None: ...
-    def send_snapshot(
-        self, message: Message, pieces: list[Piece], done: Callable[[bool], None]
-    ) -> None: ...
-    def count(self, name: str) -> None: ...
-    def wrong_clocks(self) -> list[MemberId]: ...
-    def peers_of(self, member: Member) -> list[Member]: ...
-    def bad_blocks_found(self, member: Member) -> None: ...
-    def on_rare_event(self, member: Member, moment: Moment) -> None: ...
-    def ended(self, member: Member, why: str) -> None: ...
-    def crashed(self, member: Member) -> None: ...
-
-
-class Member:
+class Member(DamageableState):
     """A member through all its starts."""
 
     def __init__(
         self, member: MemberId, world: World, config: RaftConfig, rng: Random, founders: ConfState
     ) -> None:
+        super().__init__()
         self.id = member
         self.world = world
         self.config = config
@@ -103,6 +85,7 @@ class Member:
         """Rate of its clock; 1.0 is real time."""
         self.clocks = SimClocks(self, Random(f"{rng.random()} clocks"))
         self.machine = CheckedMachine(world.workload.contents, rng)
+        self.comparison: SimComparison
         self.incarnation = 0
         self.heard: dict[MemberId, int] = {}
         """Highest incarnation of each peer that was seen."""
@@ -130,6 +113,7 @@ class Member:
     def start(self) -> None:
         self.disk.recover()
         self.disk.watch(None)
+        self.meets(Finder.START)
         durable = self.machine.durable
         self.machine = CheckedMachine(self.world.workload.contents, self._rng, durable)
         self.machine.member = self
@@ -164,7 +148,9 @@ class Member:
         self.storage_thread.begin_life()
         self.is_running = self.has_lived = True
         self.is_paused = False
+        self.has_lost_state = False
         self.clocks.start()
+        self.comparison = SimComparison(self)
         self.world.invariants.began(self, synced)
         self.known_commit = self.commit_found
         policy = self.world.profile.storage_policy(self._rng)
@@ -207,6 +193,9 @@ class Member:
 
     def crashed(self) -> None:
         self.world.crashed(self)
+
+    def draw_us(self, bounds_us: tuple[int, int]) -> int:
+        return self._rng.randrange(*bounds_us)
 
     # Facts
 
@@ -278,6 +267,7 @@ class Member:
             beacon = getattr(frame, "beacon", None)
             if beacon is not None:
                 self.clocks.clock.received(sender, beacon)
+                self.comparison.real.received(sender, beacon)
             self.links.received(frame, self.driver.core.commit_index)
             self.driver.receive(frame)
             self._try_to_serve()
@@ -350,11 +340,12 @@ class Member:
             self.driver.unreachable(to)
 
     def carry(self, to: MemberId, frame: list[Message]) -> None:
+        self.world.invariants.check_state_use(self)
         for message in frame:
             self.world.invariants.promises.left(self, message)
         content = Frame(frame)
         if has_heartbeat(frame):
-            content.beacon = self.clocks.clock.make()
+            content.beacon = self.clocks.clock.make() + self.comparison.real.make()
         self.world.send(to, content, self)
 
     def carry_activity(self, to: MemberId, activity: Activity) -> None:
@@ -375,7 +366,12 @@ class Member:
             if self.is_running and self.incarnation == incarnation:
                 self.driver.snapshot_sent(message.to, ok=ok)
 
-        self.world.send_snapshot(announcement, pieces_of(content), done)
+        try:
+            pieces = pieces_of(content)
+        except SnapshotUnavailable:
+            self.world.count("snapshot not sent: blocks of the sender are damaged")
+            return
+        self.world.send_snapshot(announcement, pieces, done)
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         is_rare = self._is_rare(work)
@@ -453,12 +449,15 @@ class Member:
     def act(self, run: Callable[[], None]) -> None:
         """Run a call in this process, then check the invariants."""
         self.is_in_event = True
-        with self.disk.read_by_member(self.failed):
+        with self.disk.read_by_member(self.failed), contextlib.suppress(StateUnreadable):
             run()
             if self._pumps_at_once and self.is_running:
                 self.pump()
-            self.links.depart()
+            if self.damage is None or not self.damage.is_found:
+                self.links.depart()
         self.is_in_event = False
+        if self.damage is not None and self.damage.is_found:
+            self.world.state_damage_found(self)
         if self.is_running:
             self.world.invariants.check(self)
 

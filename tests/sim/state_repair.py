@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 
 from taskraft_replication.core.errors import Compacted
 from taskraft_replication.core.types import SnapshotMeta
-from taskraft_replication.errors import LogDamaged, MemberRemoved, SnapshotUnavailable
+from taskraft_replication.errors import (
+    LogDamaged,
+    MemberRemoved,
+    SnapshotUnavailable,
+    SnapshotUnusable,
+)
 from taskraft_replication.storage.group_storage import StorageConfig
 from taskraft_replication.storage.state_rebuild import StateRebuild
-from tests.sim.machine import FrozenState
+from tests.sim.machine import StagedState
+from tests.sim.state_damage import Finder, NextDamage, StateDamage, draw_damage
 
 if TYPE_CHECKING:
     from tests.sim.member import Member
 
-RECEIVED_DAMAGE_SHARE = 0.3
-"""Share of the states that a member with a bad disk receives and finds damaged."""
 PAUSE_US = 200_000
 """Time after which a member without a state asks its peers again."""
 
@@ -29,40 +33,58 @@ def repair(member: Member, config: StorageConfig) -> None:
         member.stay_away()
         return
     world = member.world
-    draw = Random(f"{member.id} {world.schedule.now_us} repair")
-    damage_share = RECEIVED_DAMAGE_SHARE if member.machine.is_on_bad_disk else 0.0
     for peer in world.peers_of(member):
+        damage_sender(member, peer)
         try:
             content = peer.machine.open_snapshot()
             term, conf_state = peer.view.term(content.index), peer.membership_at(content.index)
+            meta = SnapshotMeta(content.index, term, conf_state)
+            if rebuild.refusal_of(meta) is not None:
+                continue
+            staged = member.machine.stage_snapshot(meta.index, [content.read(0, 1 << 40)])
         except (Compacted, LogDamaged):
             continue
         except SnapshotUnavailable:
             world.count("state refused: blocks of the sender are damaged")
             continue
-        if draw.random() < damage_share:
+        except SnapshotUnusable:
             world.count("state refused: a received block is damaged")
             continue
-        meta = SnapshotMeta(content.index, term, conf_state)
-        if rebuild.refusal_of(meta) is None:
-            _install(member, rebuild, meta, content)
-            member.start()
-            return
+        _install(member, rebuild, meta, staged)
+        member.start()
+        damage_again(member)
+        return
     rebuild.close()
     world.count("state lost: no peer has a usable state")
     world.schedule.after(PAUSE_US, f"repair {member.id}", member.start_again)
 
 
+def damage_sender(member: Member, sender: Member) -> None:
+    """Damage the state of the chosen sender, if its turn has come and another member is whole."""
+    is_possible = sender.damage is None and member.world.can_damage_sender(member, sender)
+    if is_possible and member.takes_next_damage(NextDamage.SENDER):
+        sender.damage = StateDamage(Finder.SENDING)
+
+
+def damage_again(member: Member) -> None:
+    """Damage the state that a repair has just installed, if its turn has come."""
+    if not member.is_running or not member.world.can_lose(member):
+        return
+    if member.takes_next_damage(NextDamage.REPAIRED):
+        rng = Random(f"{member.id} {member.world.schedule.now_us} second damage")
+        member.world.damage_again(member, draw_damage(rng), rng)
+
+
 def _install(
-    member: Member, rebuild: StateRebuild, meta: SnapshotMeta, content: FrozenState
+    member: Member, rebuild: StateRebuild, meta: SnapshotMeta, staged: StagedState
 ) -> None:
     """Replace the lost state by the state of a peer."""
-    member.world.invariants.check_installable(meta)
+    invariants = member.world.invariants
+    invariants.check_installable(meta)
+    invariants.installed(member, meta.index, staged.state.digest)
     view = rebuild._storage.view
     if meta.index > view.last_index() or view.term(meta.index) != meta.term:
         member.synced_last = None  # the state replaces the log, whose end may be other entries
-    staged = member.machine.stage_snapshot(meta.index, [content.read(0, 1 << 40)])
     rebuild.install(meta, staged.switch)
     rebuild.close()
-    member.has_lost_state = False
     member.world.count("state repaired by a peer")

@@ -31,6 +31,7 @@ from tests.sim.pieces import Piece
 from tests.sim.planned_crashes import Moment
 from tests.sim.run_profile import draw_profile
 from tests.sim.schedule import Schedule
+from tests.sim.state_damage import Finder, StateDamage
 from tests.sim.violation import demand
 from tests.sim.workload import TUBE, Answer, Call, Workload
 
@@ -69,6 +70,9 @@ class Read:
 
     def set_result(self, result: LogIndex, /) -> None:
         self._is_done = True
+        if self._member.meets(Finder.CALL):
+            self._world.counts["client: read refused: the state is damaged"] += 1
+            return
         self._world.counts["client: reads"] += 1
         self._world.invariants.read(self._asked_at, result)
         demand(self._member.machine.applied_index >= result, "a read was released too early")
@@ -180,7 +184,7 @@ class World:
         whole = {
             each.id: not each.is_damaged
             and not each.has_lost_state
-            and not each.machine.has_bad_blocks
+            and each.damage is None
             and each.id not in self.flipped
             and each is not but
             for each in self.members.values()
@@ -195,6 +199,24 @@ class World:
             or each.uncommitted_changes()
             or each.machine.applied_index < each.driver.core.commit_index
             for each in whole
+        )
+
+    def can_damage_sender(self, member: Member, sender: Member) -> bool:
+        """Return whether a third voter can repair ``member``, also if ``sender`` is damaged.
+
+        Only the states are damaged. The logs of both members are whole, so no majority of whole
+        states is needed.
+        """
+        needed = max(each.view.first_index() - 1 for each in (member, sender) if each.has_lived)
+        voters = set[MemberId].intersection(*(set(m.configuration.voters) for m in self.running))
+        return not self.is_over and any(
+            each.machine.durable_index >= needed
+            and each.damage is None
+            and not each.is_damaged
+            and not each.has_lost_state
+            and each.id in voters - self.flipped
+            for each in self.members.values()
+            if each not in (member, sender)
         )
 
     def can_lose(self, member: Member) -> bool:
@@ -451,9 +473,13 @@ class World:
         """Report that a member stopped by itself."""
         self.faults.ended(member, why)
 
-    def bad_blocks_found(self, member: Member) -> None:
-        """Report that a member has met damaged blocks of its state, in the middle of an event."""
-        self.schedule.after(1, f"damage {member.id}", lambda: self.faults.bad_blocks_found(member))
+    def state_damage_found(self, member: Member) -> None:
+        """Report that a member has found damage of its state."""
+        self.faults.state_damage_found(member)
+
+    def damage_again(self, member: Member, damage: StateDamage, rng: Random) -> None:
+        """Damage the state that a repair has installed."""
+        self.faults.inflict(member, damage, rng)
 
     def crashed(self, member: Member) -> None:
         """Report that a member stopped in the middle of a write, as planned."""
