@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.drill.consumers import Consumer
-from tests.drill.workload import STATES, TUBES, Floor, TaskStub, TubeStub, Visitor, uid_of
+from tests.drill.workload import STATES, TUBES, Floor, TaskStub, TubeStub, Visitor, named, uid_of
 from tools.local_node import Node
 
 DRAIN_SECONDS = 60
@@ -74,7 +74,7 @@ class Clerk(Consumer):
                     "id": task.id,
                     "session": task.session_id,
                     "token": task.token,
-                    "request_id": f"{request_id}/{place}",
+                    **named(request_id, place),
                 },
             )
             for place, task in enumerate(tasks)
@@ -86,14 +86,22 @@ class Clerk(Consumer):
         until = time.monotonic() + DRAIN_SECONDS
         while True:
             found = [await self._digest(node) for node in nodes]
-            if len({applied for applied, _ in found}) == 1 or time.monotonic() > until:
+            positions = {applied for applied, _ in found}
+            if (len(positions) == 1 and None not in positions) or time.monotonic() > until:
                 break
         for node, (applied, digest) in zip(nodes, found, strict=True):
             one = self.floor.recorder.invoke(self.process, "digest", node.name, final=True)
-            one.ok(applied=applied, digest=digest)
+            if applied is None:
+                one.info("the state changed between the reads")
+                self.renew()
+            else:
+                one.ok(applied=applied, digest=digest)
 
-    async def _digest(self, node: Node) -> tuple[int, str]:
-        """Return the log position and a digest of the tasks and counters that a node shows."""
+    async def _digest(self, node: Node) -> tuple[int | None, str]:
+        """Return the log position and a digest of the tasks and counters that a node shows.
+
+        The position is None if entries were applied between the reads.
+        """
         self.caller.node = node
         local = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL)
         digest, positions = hashlib.sha256(), set()
@@ -110,5 +118,4 @@ class Clerk(Consumer):
             positions.add(answer.response.revision)
             for task in answer.response.tasks:
                 digest.update(task.SerializeToString(deterministic=True))
-        # Entries that were applied in between would mix two states: no position is then right.
-        return (positions.pop() if len(positions) == 1 else -id(positions)), digest.hexdigest()
+        return (positions.pop() if len(positions) == 1 else None), digest.hexdigest()

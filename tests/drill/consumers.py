@@ -20,6 +20,8 @@ from tests.drill.workload import (
     TaskStub,
     Worker,
     close_item,
+    named,
+    position,
     uid_of,
 )
 
@@ -69,9 +71,7 @@ class Consumer(Worker):
             wait_ms=wait_ms,
         )
         value = {"tube": tube, "session": session}
-        operations = [
-            ("take", {**value, "request_id": f"{request_id}/{place}"}) for place in range(count)
-        ]
+        operations = [("take", {**value, **named(request_id, place)}) for place in range(count)]
         answer = await self.request(
             "TakeTasks", message, operations, self._close_take, self._may_repeat
         )
@@ -84,7 +84,7 @@ class Consumer(Worker):
         tasks = list(answer.response.tasks)
         for place, one in enumerate(opened):
             if place < len(tasks):
-                one.ok(**taken(tasks[place]), rev=answer.response.revision)
+                one.ok(**taken(tasks[place]), **position(one, answer))
             else:
                 one.ok(id=None)
 
@@ -125,7 +125,7 @@ class Consumer(Worker):
             "id": task.id,
             "session": task.session_id,
             "token": task.token,
-            "request_id": f"{request_id}/0",
+            **named(request_id, 0),
         }
         if f == "touch":
             value["restart"] = True
@@ -139,18 +139,19 @@ class Consumer(Worker):
 
     def _close_settle(self, answer: Answer, opened: Sequence[Invocation]) -> None:
         for item, one in enumerate(opened):
-            close_item(one, answer.response.errors, item, rev=answer.response.revision)
+            close_item(one, answer.response.errors, item, **position(one, answer))
 
 
 def taken(task: task_pb2.Task) -> dict[str, Any]:
     """Return the answer of a take in the form of the history."""
+    subqueue = {"utube": task.spec.subqueue} if task.spec.subqueue else {}
     return {
         "id": task.id,
         "uid": uid_of(task),
         "token": task.token,
         "tube": task.tube,
-        "utube": task.spec.subqueue,
         "ttr": LEASE_SECONDS,
+        **subqueue,
     }
 
 

@@ -224,6 +224,9 @@ def configuration() -> dict[str, object]:
         "tubes": TUBES,
         "ttl_max_late": None,
         "dedup_window": 600,
+        "rev_unique": False,
+        "release_position": "original",
+        "release_on_promotion": "none",
     }
 
 

@@ -47,7 +47,7 @@ class Session:
         message = sessions.CloseSessionRequest(session_id=self.id)
         one = self._invoke("session_close", session=self.id)
         answer = await self._worker.caller.call(SessionStub, "CloseSession", message)
-        one.ok(rev=answer.response.revision) if answer.is_ok else self._give_up(one, answer)
+        one.ok() if answer.is_ok else self._give_up(one, answer)
 
     async def _open(self) -> None:
         message = sessions.OpenSessionRequest(
@@ -60,7 +60,7 @@ class Session:
             self._give_up(one, answer)
             return
         self.id, self._confirmed = answer.response.session.session_id, began
-        one.ok(session=self.id, rev=answer.response.revision)
+        one.ok(session=self.id)
 
     async def _keep(self) -> None:
         message = sessions.KeepSessionsRequest(session_ids=[self.id])

@@ -7,6 +7,7 @@ import pytest
 
 from tests.drill.drill_run import DrillRun
 from tests.drill.drill_table import DRILLS, SHORT
+from tests.drill.history_format import faults_of
 
 pytestmark = pytest.mark.cluster
 
@@ -26,6 +27,7 @@ def test_a_short_drill_breaks_no_promise(name, seconds, tmp_path):
     result = DrillRun(replace(drill, seconds=seconds), tmp_path / "nodes", history, seed=1).run()
     assert result.verdict.violations == ()
     assert result.breaches == ()
+    assert faults_of(history) == []
     assert result.faults > 0
     evidence = result.verdict.evidence
     assert min(evidence.puts, evidence.holds) > 50, "the drill tested too little"

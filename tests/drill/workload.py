@@ -34,14 +34,18 @@ Kind = tube_service_pb2.Tube
 
 LEASE_SECONDS = 3.0
 TUBES = {
-    "work": {"type": "fifottl", "ttr": LEASE_SECONDS},
-    "lanes": {"type": "utubettl", "ttr": LEASE_SECONDS},
-    "streamed": {"type": "fifottl", "ttr": LEASE_SECONDS},
+    "work": {"type": "fifottl", "ttr": LEASE_SECONDS, "ttl": None},
+    "lanes": {"type": "utubettl", "ttr": LEASE_SECONDS, "ttl": None, "concurrency": 1},
+    "streamed": {"type": "fifottl", "ttr": LEASE_SECONDS, "ttl": None},
 }
+"""A task whose lease ends is ready at once: histories cannot say how long a retry is delayed."""
 SUBQUEUES = 6
 PRIORITIES = 3
 REPEAT_UNKNOWN = 0.85
 """Share of the requests of unknown outcome that are repeated."""
+UNNAMED = 0.3
+"""Share of the requests without a request id. They are sent once, so their log position is known.
+"""
 REPEAT_ACKNOWLEDGED = 0.03
 """Share of the acknowledged puts that are repeated too."""
 DELAY_MS = 150
@@ -99,10 +103,13 @@ class Worker:
     ) -> Answer:
         """Send a request, and repeat it while its outcome is unknown; record each attempt.
 
+        A change without a request id is sent once.
+
         ``close`` records the answer of a call that succeeded.
         """
         stub = TubeStub if method in ("ReleaseAll", "TruncateTube") else TaskStub
-        for _ in range(repeats):
+        is_named = method == "GetTasks" or bool(getattr(message, "request_id", ""))
+        for _ in range(repeats if is_named else 1):
             opened = [
                 self.floor.recorder.invoke(self.process, f, self.caller.node.name, **value)
                 for f, value in operations
@@ -123,7 +130,9 @@ class Worker:
         return answer
 
     def request_id(self) -> str:
-        """Return a new request id."""
+        """Return a new request id, or an empty one for a request that is sent once."""
+        if self.draw.random() < UNNAMED:
+            return ""
         return str(uuid.UUID(int=self.draw.getrandbits(128), version=4))
 
 
@@ -132,7 +141,8 @@ async def create_tubes(caller: Caller) -> None:
     kinds = {"fifottl": Kind.FIFOTTL, "utubettl": Kind.UTUBETTL}
     for name, options in TUBES.items():
         tube = tube_service_pb2.Tube(name=name, kind=kinds[options["type"]])
-        tube.options.ttr_ms = int(options["ttr"] * 1_000)
+        tube.options.ttr_ms = int(LEASE_SECONDS * 1_000)
+        tube.options.retry.SetInParent()  # unlimited attempts without delay
         request = tube_service_pb2.CreateTubeRequest(tube=tube, if_not_exists=True)
         answer = await caller.call(TubeStub, "CreateTube", request, 20)
         assert answer.is_ok, f"a healthy cluster creates no tube: {answer.error}"
@@ -175,7 +185,7 @@ class Producer(Worker):
             for place in range(self.draw.choice((1, 1, 2, 3)))
         ]
         for place, value in enumerate(values):
-            value["request_id"] = f"{request_id}/{place}"
+            value.update(named(request_id, place))
             if tube == "lanes":
                 value["utube"] = str(self.draw.randrange(SUBQUEUES))
             elif tube == "work":
@@ -188,14 +198,14 @@ class Producer(Worker):
         )
         operations = [("put", value) for value in values]
         answer = await self.request("PutTasks", message, operations, self._close)
-        if answer.is_ok and self.draw.random() < REPEAT_ACKNOWLEDGED:
+        if request_id and answer.is_ok and self.draw.random() < REPEAT_ACKNOWLEDGED:
             await self.request("PutTasks", message, operations, self._close)
 
     def _close(self, answer: Answer, opened: Sequence[Invocation]) -> None:
         self.floor.acknowledged_ns.append(time.monotonic_ns())
         for number, one in zip(answer.response.task_ids, opened, strict=True):
             assert number, "no item of these puts can be refused alone"
-            one.ok(id=number, rev=answer.response.revision)
+            one.ok(id=number, **position(one, answer))
             self.floor.recent.append((one.value["tube"], number))
 
 
@@ -214,14 +224,14 @@ class Visitor(Worker):
 
     async def kick(self, tube: str, count: int) -> Answer:
         """Make buried tasks ready."""
-        value = {"tube": tube, "count": count, "request_id": self.request_id()}
-        message = pb.KickTasksRequest(request_id=value["request_id"], tube=tube, count=count)
+        value = {"tube": tube, "count": count}
+        message = pb.KickTasksRequest(tube=tube, count=count)
         return await self.request(
             "KickTasks",
             message,
             [("kick", value)],
             lambda answer, opened: opened[0].ok(
-                count=answer.response.count, rev=answer.response.revision
+                count=answer.response.count, **position(opened[0], answer)
             ),
         )
 
@@ -230,12 +240,8 @@ class Visitor(Worker):
         if not self.floor.recent or self.draw.random() < 0.7:
             return
         tube, number = self.draw.choice(self.floor.recent)
-        value = {"tube": tube, "id": number, "request_id": self.request_id()}
-        message = pb.DeleteTasksRequest(
-            request_id=value["request_id"],
-            tube=tube,
-            selector=task_pb2.TaskSelector(ids=[number]),
-        )
+        value = {"tube": tube, "id": number}
+        message = pb.DeleteTasksRequest(tube=tube, selector=task_pb2.TaskSelector(ids=[number]))
         await self.request("DeleteTasks", message, [("delete", value)], self._close)
 
     async def peek(self) -> None:
@@ -249,7 +255,7 @@ class Visitor(Worker):
             message,
             [("peek", {"tube": tube, "id": number})],
             lambda answer, opened: opened[0].ok(
-                **shown(answer.response.tasks), rev=answer.response.revision
+                **shown(answer.response.tasks), **position(opened[0], answer)
             ),
         )
 
@@ -264,12 +270,26 @@ class Visitor(Worker):
             request_id=request_id,
             settlements=[pb.Settlement(tokens=[token], ack=pb.Settlement.Ack())],
         )
-        operations = [("ack", {**value, "request_id": f"{request_id}/0"})]
+        operations = [("ack", {**value, **named(request_id, 0)})]
         await self.request("SettleTasks", message, operations, self._close)
 
     def _close(self, answer: Answer, opened: Sequence[Invocation]) -> None:
         (one,) = opened
-        close_item(one, answer.response.errors, 0, rev=answer.response.revision)
+        close_item(one, answer.response.errors, 0, **position(one, answer))
+
+
+def named(request_id: str, place: int) -> dict[str, str]:
+    """Return the field of the history with the request id of one item of a request."""
+    return {"request_id": f"{request_id}/{place}"} if request_id else {}
+
+
+def position(one: Invocation, answer: Answer) -> dict[str, int]:
+    """Return the field of the history with the log position of an effect, if it is known.
+
+    A request with an id may have been repeated, also by a node that forwards the request. Its
+    answer then has the log position of the repetition.
+    """
+    return {} if "request_id" in one.value else {"rev": answer.response.revision}
 
 
 STATES = {
