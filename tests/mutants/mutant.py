@@ -60,6 +60,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/storage/test_crash_points.py",
         "tests/replication/storage/test_failpoints_crossed.py",
         "tests/sim/test_known_failures.py",
+        "tests/sim/test_state_damage.py",
         *FEW_SEEDS,
     ),
     "membership": (
