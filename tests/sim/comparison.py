@@ -25,6 +25,8 @@ class SimComparison:
         self._member = member
         self._index = LogIndex(0)
         """The entry after which this member computes its digest; 0: none."""
+        self._is_wrong = False
+        """Whether a fault had changed the state whose digest this member computed last."""
         self.real = StateComparison(
             member.id,
             member.clocks,
@@ -47,7 +49,8 @@ class SimComparison:
             return
         self._index = LogIndex(0)
         member = self._member
-        if member.damage is not None and member.damage.finder is Finder.REPORT:
+        self._is_wrong = member.damage is not None and member.damage.finder is Finder.REPORT
+        if self._is_wrong:
             digest = bytes(each ^ 1 for each in digest)
         parts = [int.from_bytes(digest[:4], "big")] * PARTS
         delay_us = member.draw_us(HASH_US)
@@ -58,10 +61,12 @@ class SimComparison:
             self.real.computed(index, max(DIGESTS), parts)
 
     def _failed(self, error: Exception) -> None:
-        """Stop the member, because a majority has another digest."""
-        damage = self._member.damage
+        """Stop the member, because a majority has another digest.
+
+        A snapshot may have replaced the state since then. The member then goes on.
+        """
         demand(
-            damage is not None and damage.finder is Finder.REPORT,
+            self._is_wrong,
             f"{self._member.id} is told that its state differs, and no fault changed it: {error}",
         )
         self._member.world.count("states compared: a member differs")
