@@ -148,7 +148,6 @@ class Member(DamageableState):
         self.storage_thread.begin_life()
         self.is_running = self.has_lived = True
         self.is_paused = False
-        self.has_lost_state = False
         self.clocks.start()
         self.comparison = SimComparison(self)
         self.world.invariants.began(self, synced)
