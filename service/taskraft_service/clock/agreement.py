@@ -76,10 +76,14 @@ def continued_estimate(
 
 
 def least_plausible(guesses: Iterable[int], floor_ms: int) -> int:
-    """Return the lowest estimate at or above the floor, or the floor if there is none.
+    """Return the lowest plausible estimate, or the floor if there is none.
+
+    An estimate up to ``WALL_TOLERANCE_MS`` below the floor is plausible, and means the floor: after
+    a short stop, a right wall clock can be a little behind the last timestamp.
 
     Used while the members' estimates disagree. The lowest estimate is safest: if the cluster time
     is too low, deadlines are late, but if it is too high, leases end and tasks are deleted too
     early.
     """
-    return min((guess for guess in guesses if guess >= floor_ms), default=floor_ms)
+    plausible = [guess for guess in guesses if guess >= floor_ms - WALL_TOLERANCE_MS]
+    return max(floor_ms, min(plausible, default=floor_ms))

@@ -46,7 +46,20 @@ def test_only_voters_count_towards_the_majority():
 
 @pytest.mark.parametrize(
     ("guesses", "chosen"),
-    [((500, 300), 300), ((500, 50), 500), ((50, 60), 100), ((100, 200), 100), ((), 100)],
+    [
+        ((HOUR_MS + 500, HOUR_MS + 300), HOUR_MS + 300),
+        ((HOUR_MS + 5000, 50), HOUR_MS + 5000),
+        ((50, 60), HOUR_MS),
+        ((HOUR_MS, HOUR_MS + 100), HOUR_MS),
+        ((), HOUR_MS),
+    ],
 )
 def test_of_different_estimates_the_lowest_above_the_floor_is_used(guesses, chosen):
-    assert least_plausible(guesses, 100) == chosen
+    assert least_plausible(guesses, HOUR_MS) == chosen
+
+
+@pytest.mark.parametrize(("behind_ms", "late_ms"), [(1000, 0), (1001, 5000)])
+def test_a_right_clock_just_behind_the_log_counts_before_a_clock_that_is_ahead(behind_ms, late_ms):
+    """Two voters have stopped briefly, and one of their clocks is 5 s ahead."""
+    guesses = (HOUR_MS + 5000, HOUR_MS - behind_ms)
+    assert least_plausible(guesses, HOUR_MS) == HOUR_MS + late_ms
