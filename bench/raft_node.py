@@ -72,6 +72,9 @@ class NullMachine:
         self.applied_index = entries[-1].index
         return entries
 
+    def write_applied(self) -> None:
+        """Do nothing, because this machine has no state to write."""
+
     def flush_durably(self) -> LogIndex:
         """Return the applied index without any write."""
         self.durable_index = self.applied_index

@@ -94,6 +94,12 @@ class StateMachine(Protocol):
         ``applied_index`` has no gaps. An exception is a bug, and the driver stops the node.
         """
 
+    def write_applied(self) -> None:
+        """Write what is applied, so that a snapshot opened now contains all applied entries.
+
+        Does nothing if the write would block, or while a failed driver is not confirmed.
+        """
+
     def flush_durably(self) -> LogIndex:
         """Write the state to disk; return the new ``durable_index``.
 

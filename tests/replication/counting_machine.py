@@ -53,6 +53,9 @@ class CountingMachine:
             results.append(len(self.lines))
         return results
 
+    def write_applied(self) -> None:
+        pass
+
     def flush_durably(self) -> LogIndex:
         index, lines = self.applied_index, list(self.lines)
         self.durable_index, self.durable_lines = index, lines

@@ -157,6 +157,10 @@ class QueueMachine:
         self._store.write(self.queue.collect_writes())
         self._written = (self.applied_index, self.digest)
 
+    def write_applied(self) -> None:
+        if not self.is_choked:
+            self.collect()
+
     def flush_durably(self) -> LogIndex:
         self._durable = Durable(*self._written, self._store.copy())
         return self._durable.index

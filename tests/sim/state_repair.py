@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from taskraft_replication.core.errors import Compacted
 from taskraft_replication.core.types import SnapshotMeta
 from taskraft_replication.errors import (
     LogDamaged,
@@ -13,6 +13,7 @@ from taskraft_replication.errors import (
     SnapshotUnavailable,
     SnapshotUnusable,
 )
+from taskraft_replication.snapshots.source import OutgoingSnapshot, SnapshotSource
 from taskraft_replication.storage.group_storage import StorageConfig
 from taskraft_replication.storage.state_rebuild import StateRebuild
 from tests.sim.machine import StagedState
@@ -20,6 +21,8 @@ from tests.sim.state_damage import Finder, NextDamage, StateDamage, draw_damage
 
 if TYPE_CHECKING:
     from tests.sim.member import Member
+
+T = TypeVar("T")
 
 PAUSE_US = 200_000
 """Time after which a member without a state asks its peers again."""
@@ -36,16 +39,15 @@ def repair(member: Member, config: StorageConfig) -> None:
     for peer in world.peers_of(member):
         damage_sender(member, peer)
         try:
-            content = peer.machine.open_snapshot()
-            term, conf_state = peer.view.term(content.index), peer.membership_at(content.index)
-            meta = SnapshotMeta(content.index, term, conf_state)
+            offered = opened_by(peer)
+            meta = offered.meta
             if rebuild.refusal_of(meta) is not None:
                 continue
-            staged = member.machine.stage_snapshot(meta.index, [content.read(0, 1 << 40)])
-        except (Compacted, LogDamaged):
+            staged = member.machine.stage_snapshot(meta.index, [offered.content.read(0, 1 << 40)])
+        except LogDamaged:
             continue
-        except SnapshotUnavailable:
-            world.count("state refused: blocks of the sender are damaged")
+        except SnapshotUnavailable as error:
+            world.count(f"state refused: {error}")
             continue
         except SnapshotUnusable:
             world.count("state refused: a received block is damaged")
@@ -57,6 +59,29 @@ def repair(member: Member, config: StorageConfig) -> None:
     rebuild.close()
     world.count("state lost: no peer has a usable state")
     world.schedule.after(PAUSE_US, f"repair {member.id}", member.start_again)
+
+
+def opened_by(sender: Member) -> OutgoingSnapshot:
+    """Open the state of a member as its node does, at once.
+
+    Raises:
+        SnapshotUnavailable: the state is damaged, or its log is gone.
+        LogDamaged: the log of the sender is damaged.
+    """
+    results: list[OutgoingSnapshot | SnapshotUnavailable] = []
+    source = SnapshotSource(sender.machine, sender._storage, AtOnce(), lambda _: None)
+    source.open_apart(results.append)
+    (result,) = results
+    if isinstance(result, SnapshotUnavailable):
+        raise result
+    return result
+
+
+class AtOnce:
+    """The part of ``Effects`` that opens a snapshot, without a thread."""
+
+    def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        then(work())
 
 
 def damage_sender(member: Member, sender: Member) -> None:

@@ -251,7 +251,11 @@ class PeerReceiver:
                 outgoing.content.close()
 
         _log.info("member %d has lost its state and fetches the state of this member", member)
-        self._driver.open_state(done)
+        try:
+            self._driver.open_state(done)
+        except Exception as error:
+            self._host.fail(error)
+            raise SnapshotBroken("the node is stopping") from error
         outgoing = await opened
         return outgoing.meta, outgoing.content
 

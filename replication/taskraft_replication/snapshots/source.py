@@ -84,6 +84,9 @@ class SnapshotSource:
     def open_apart(self, then: Callable[[OutgoingSnapshot | SnapshotUnavailable], None]) -> None:
         """Open a snapshot for a member that has lost its state; the Raft core is not involved.
 
+        The snapshot contains all applied entries. The log of the member may begin after the last
+        written entry of each peer, and without a quorum no further entry would cause a write.
+
         ``then`` gets an error if the state is damaged, or if the log or the membership at the
         snapshot's index no longer exists.
         """
@@ -98,6 +101,7 @@ class SnapshotSource:
                 self._effects.flush(content.close, _released)
                 then(SnapshotUnavailable("the state changed while it was opened; retry"))
 
+        self._machine.write_applied()
         self._effects.flush(self._open, opened)
 
     def _open(self) -> SnapshotReader | SnapshotUnavailable:

@@ -67,6 +67,10 @@ class FailingMachine:
         with self._failpoints.around("state", "apply"):
             return self._machine.apply(entries)
 
+    def write_applied(self) -> None:
+        """Write what is applied, so that a snapshot opened now contains all applied entries."""
+        self._machine.write_applied()
+
     def flush_durably(self) -> LogIndex:
         """Write the state to disk; return the new ``durable_index``."""
         with self._failpoints.around("state", "flush"):

@@ -319,6 +319,11 @@ class QueueMachine:
         self._uncollected_bytes = 0
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
 
+    def write_applied(self) -> None:
+        """Write a batch at once, if the write does not block, so that a snapshot contains it."""
+        if not self.is_choked:
+            self.collect()
+
     def view_at(self, index: LogIndex, use: UseView) -> None:
         """Call ``use`` with the state after an entry, at once or once the entry is applied.
 
@@ -449,8 +454,7 @@ class QueueMachine:
 
         If the write would block, the changes are left to the log.
         """
-        if not self._state.store.is_choked:
-            self.collect()
+        self.write_applied()
         self.flush_durably()
         self._state.store.close()
 

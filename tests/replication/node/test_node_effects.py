@@ -179,6 +179,19 @@ async def test_messages_are_sent_only_once_there_are_peers():
     assert host.calls == [*sent, "closed"]
 
 
+async def test_a_state_that_cannot_be_written_is_sent_to_nobody_and_stops_the_node():
+    host = Host()
+    error = OSError("the disk is full")
+
+    def open_state(_: object) -> None:
+        raise error
+
+    host.open_state = open_state
+    with pytest.raises(SnapshotBroken):
+        await host.receiver.open_state(TWO)
+    assert host.calls == [error]
+
+
 async def test_messages_of_peers_reach_the_driver():
     host = Host()
     host.receiver.receive([BEAT])

@@ -59,6 +59,10 @@ class Machine:
         self.snapshot_index = LogIndex(100)
         self.opened = []
         self.is_damaged = False
+        self.applied_index = LogIndex(100)
+
+    def write_applied(self):
+        self.snapshot_index = self.applied_index
 
     def open_snapshot(self):
         if self.is_damaged:
@@ -241,3 +245,12 @@ def test_a_member_that_has_lost_its_state_is_told_why_it_gets_none():
         "the state changed while it was opened; retry",
     ]
     assert [content.is_closed for content in bench.machine.opened] == [True]
+
+
+def test_a_member_that_has_lost_its_state_gets_all_applied_entries():
+    """Its log may begin after the entries that are written anywhere, and no leader adds more."""
+    bench, told = Bench(), []
+    bench.machine.applied_index = LogIndex(170)
+    bench.source.open_apart(told.append)
+    bench.effects.settle()
+    assert [each.meta.index for each in told] == [175]
