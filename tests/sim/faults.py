@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
-from taskraft_replication.core.types import LogIndex, MemberId, RaftRole
+from taskraft_replication.core.types import MemberId, RaftRole
 from tests.sim.disk import SEGMENTS
 from tests.sim.machine import NOTHING, Durable
 from tests.sim.planned_crashes import PlannedCrashes
@@ -290,9 +290,7 @@ class Faults:
         before = self._states.get(member.id, NOTHING)
         self._states[member.id] = member.machine.durable
         self.end_life(member, "lost state", power=rng.random() < 0.5, rng=rng)
-        member.machine.lose(before if rng.random() < 0.5 else NOTHING)
-        member.has_lost_state = True
-        member.known_commit = LogIndex(0)  # A start finds the commit index of the log alone.
+        member.lose_state(before if rng.random() < 0.5 else NOTHING)
 
     def damage_state(self, rng: Random) -> None:
         """Damage a stored state; one kind of use finds the damage later, as the seed decides.
@@ -326,10 +324,7 @@ class Faults:
         """End the process of a member whose state is damaged; its next start repairs the state."""
         if member.is_running:
             self.end_life(member, "damaged state found", power=False, rng=self._world.rng)
-        member.machine.lose(NOTHING)
-        member.damage = None
-        member.has_lost_state = True
-        member.known_commit = LogIndex(0)  # A start finds the commit index of the log alone.
+        member.lose_state(NOTHING)
 
     def fail_read(self, rng: Random) -> None:
         """Let a read of a running member fail; the member must stop, and can start again."""

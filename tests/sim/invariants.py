@@ -271,7 +271,7 @@ class Invariants:
         known = self._last_changes.get(member.id, LogIndex(0))
         demand(last >= known, f"{member.id} has forgotten that it has stored the change {known}")
         self._last_changes[member.id] = last
-        member.known_commit = max(member.known_commit, last)
+        member.change_stored(last)
 
     def check_start(self, member: Member, view: StoredLog) -> None:
         """Check that a start of ``member`` treats only committed entries as committed. [2]"""

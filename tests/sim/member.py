@@ -78,8 +78,6 @@ class Member(DamageableState):
         self.has_lived = False
         self.is_damaged = False
         """Whether the member's data is lost; then the member never starts again."""
-        self.has_lost_state = False
-        """Whether a fault has replaced its state by an older one or by nothing."""
         self.is_paused = False
         self.rate = 1.0
         """Rate of its clock; 1.0 is real time."""
@@ -91,8 +89,6 @@ class Member(DamageableState):
         """Highest incarnation of each peer that was seen."""
         self.driver: RaftDriver
         self.view: StoredLog
-        self.known_commit = LogIndex(0)
-        """Commit index that a start finds, or would find, on the disk."""
         self.founders = founders
         self._rng = rng
         self._probe_rng = Random(f"{rng.random()} probes")
@@ -148,10 +144,11 @@ class Member(DamageableState):
         self.storage_thread.begin_life()
         self.is_running = self.has_lived = True
         self.is_paused = False
+        self.has_lost_state = False
         self.clocks.start()
         self.comparison = SimComparison(self)
         self.world.invariants.began(self, synced)
-        self.known_commit = self.commit_found
+        self.note_commit_found()
         policy = self.world.profile.storage_policy(self._rng)
         self.driver = build_driver(
             self.config, self._rng.randrange, self._storage, self.machine, self, self, policy

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from taskraft_replication.core.types import LogIndex
+
 if TYPE_CHECKING:
+    from tests.sim.machine import Durable
     from tests.sim.member import Member
     from tests.sim.member_world import World
 
@@ -78,6 +81,12 @@ class DamageableState:
         """Damage to the stored state that is not repaired."""
         self.next_damage = NextDamage.NONE
         """Further damage that the next repair meets."""
+        self.has_lost_state = False
+        """Whether a fault has replaced the state by an older one or by nothing, since the start."""
+        self.known_commit = LogIndex(0)
+        """Commit index that a start finds, or would find, on the disk."""
+        self._known_without_state = LogIndex(0)
+        """The part of ``known_commit`` that a start finds even if the state is lost."""
 
     def meets(self: Member, finder: Finder) -> bool:
         """Use the state; return whether it is found damaged. Then the process ends."""
@@ -90,6 +99,26 @@ class DamageableState:
             if not self.is_in_event:
                 self.world.state_damage_found(self)
         return damage.is_found
+
+    def lose_state(self: Member, left: Durable) -> None:
+        """Let the next start find an older state or none; log, vote and memberships are whole."""
+        self.machine.lose(left)
+        self.damage = None
+        self.has_lost_state = True
+        self.known_commit = self._known_without_state
+
+    def note_commit_found(self: Member) -> None:
+        """Record the commit index of a start, and how much of the index needs no state."""
+        self.known_commit = found = self.commit_found
+        if found == self.machine.applied_index:  # Perhaps only the state proves this index.
+            start = LogIndex(self.view.first_index() - 1)
+            found = min(found, max(start, self.durable_hard_state().commit))
+        self._known_without_state = max(self._known_without_state, found)
+
+    def change_stored(self, index: LogIndex) -> None:
+        """Record that a membership change is stored: a start then takes its entry for committed."""
+        self.known_commit = max(self.known_commit, index)
+        self._known_without_state = max(self._known_without_state, index)
 
     def takes_next_damage(self, kind: NextDamage) -> bool:
         """Return whether a repair meets this damage now; it does so once."""

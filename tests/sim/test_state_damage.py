@@ -90,6 +90,30 @@ def test_a_repair_ends_although_more_is_damaged(following, repairs):
     assert world.counts["state repaired by a peer"] == repairs
 
 
+def test_a_state_is_repaired_although_no_peer_has_written_what_the_log_lacks():
+    world, leader, far, near = trimmed()
+    for each in (far, near):
+        each.machine._pace = 1 << 30
+    first = leader.view.first_index()
+    for _ in range(4):
+        world.until_done(world.propose(leader, 30))
+    leader.machine.flush_durably()
+    world.propose(leader, 1)
+    world.until(lambda: leader.view.first_index() > first + 60)
+    assert max(far.machine.snapshot_index, near.machine.snapshot_index) < first + 60
+    damage(world, leader, Finder.START)
+    whole(world, leader)
+    world.settle()
+
+
+def test_a_commit_index_that_needs_no_state_is_not_forgotten_with_the_state():
+    world, leader, _, _ = trimmed()
+    leader.change_stored(LogIndex(1 << 30))
+    damage(world, leader, Finder.START)
+    with pytest.raises(Violation, match="forgot that 1073741824 is committed"):
+        whole(world, leader)
+
+
 def test_a_member_that_goes_on_with_a_state_that_it_found_damaged_is_a_violation():
     world, leader, _, _ = trimmed()
     world.state_damage_found = lambda member: None
