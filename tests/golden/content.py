@@ -300,7 +300,7 @@ def returns_content():
     The meaning includes the tasks after the last step.
     """
     store = filled_store()
-    queue = Queue(store, Limits(steps_beside_max=1), new_task)
+    queue = Queue(store, Limits(steps_beside_max=1, steps_max=1), new_task)
     index = len(EXAMPLES) + 1
     commands = [OpenSession("large"), Put("mail", [NewTask(b"x", 1)] * 4)]
     take = Take(["mail"], "large", tasks_max=4)

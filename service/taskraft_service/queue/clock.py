@@ -7,6 +7,7 @@ from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.task_state import TAKEN, TaskOutcome
+from taskraft_service.queue.operations.lease_returns import return_lease
 from taskraft_service.queue.operations.releasing import LEASE_LOST, hand_back
 from taskraft_service.queue.operations.sessions import end_session
 from taskraft_service.queue.state.queue_state import QueueState
@@ -101,7 +102,8 @@ def _fire(state: QueueState, timer: OrderKey) -> int:
         return 0
     tube = state.tubes.by_number.get(tube_number)
     if tube is None:
-        return 0  # the tube was truncated or dropped; later entries delete its tasks
+        state.void_timers.append(timer)  # truncated or dropped; later entries delete its tasks
+        return 0
     state.signals.signal_ready(tube)
     if kind == RATE_TIMER:
         assert tube.timer == timer
@@ -116,7 +118,11 @@ def _fire(state: QueueState, timer: OrderKey) -> int:
         transition(state, tube, (task,), Operation.DELAY_END)
     elif kind == LEASE_TIMER:
         assert task.state is TAKEN
-        hand_back(state, task, EventKind.TTR_EXPIRED, LEASE_LOST)
+        pending = state.lease_returns.find(task) if state.lease_returns else None
+        if pending is not None:
+            return_lease(state, task, pending)  # the attempt may not count
+        else:
+            hand_back(state, task, EventKind.TTR_EXPIRED, LEASE_LOST)
     elif kind == TTL_TIMER:
         leave_order(task)
         end(state, task, Operation.TTL_END, TaskOutcome.EXPIRED)

@@ -54,6 +54,9 @@ class Limits:
     """Maximum number of steps of long work in an entry with commands. The number is lower, because
     the commands wait.
     """
+    steps_max: int = 1_000
+    """Maximum number of steps of an entry whose commands make more events than the entry has steps.
+    """
     records_forgotten_max: int = 1_000
     """Maximum number of old records of each kind that an entry deletes."""
     kick_tasks_max: int = 10_000

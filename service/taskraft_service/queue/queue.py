@@ -162,6 +162,24 @@ def remember(state: QueueState, command: Command, result: Result) -> None:
         state.requests.remember(command.request_id, command.request_hash, kept)
 
 
+def _take_steps(state: QueueState) -> None:
+    """Take the next steps of the work that spans several entries."""
+    steps = state.steps
+    if steps.grow(state.stamp.place, state.limits.steps_max):
+        advance(state, state.now_ms)
+    if state.surplus:
+        remove_surplus(state, steps.room)
+    if state.removals:
+        clear_away(state)
+    if state.lease_returns:
+        continue_returns(state)
+    settle_groups(state)
+    if state.groups.sweeps:
+        sweep_groups(state)
+    if state.dependents.has_endings and settle_dependents(state, steps.room):
+        settle_groups(state)
+
+
 class Queue(QueueReaders):
     """The state machine of tubes, tasks, sessions, groups and schedules."""
 
@@ -207,11 +225,11 @@ class Queue(QueueReaders):
         stamp.ahead_ms = at_ms - now_ms
         groups, dependents = state.groups, state.dependents
         limits, steps = state.limits, state.steps
-        steps.begin(limits.steps_beside_max if commands else limits.steps_alone_max)
+        steps.left = steps.total = limits.steps_beside_max if commands else limits.steps_alone_max
         self.applied_index, self.now_ms = index, now_ms
         advance(state, now_ms)
         if state.surplus:
-            remove_surplus(state)
+            remove_surplus(state, steps.left)
         if dependents.first < dependents.following:
             settle_dependents(state, steps.left)
         if groups.complete:
@@ -227,33 +245,26 @@ class Queue(QueueReaders):
             for command in run[done:] if done else run:
                 results.append(execute(state, command))
                 if state.surplus:
-                    remove_surplus(state)
+                    remove_surplus(state, steps.left)
                 if dependents.first < dependents.following:
                     settle_dependents(state, steps.left)
                 if groups.complete:
                     settle_groups(state)
-        self._continue_long_work()
+        self._end_entry()
         self.wall_offset_ms = state.wall_offset_ms
         return results
 
-    def _continue_long_work(self) -> None:
-        """Take the next steps of the work that spans several entries, after an entry's commands."""
+    def _end_entry(self) -> None:
+        """Continue long work after the commands of an entry, and delete old records."""
         state = self._state
-        limits, dependents, failures = state.limits, state.dependents, state.failures
+        limits, failures, dependents = state.limits, state.failures, state.dependents
         if self.cluster is not state.cluster:
             self.cluster = state.cluster
             self.has_old_format = state.format != state.cluster.formats.state
-        if state.removals:
-            clear_away(state)
-            settle_groups(state)
-        if state.lease_returns:
-            continue_returns(state)
-            settle_groups(state)
-        if state.groups.sweeps:
-            sweep_groups(state)
+        is_under_way = state.removals or state.surplus or state.groups.sweeps or state.lease_returns
         has_endings = dependents.first < dependents.following
-        if has_endings and settle_dependents(state, state.steps.room):
-            settle_groups(state)
+        if is_under_way or has_endings or state.stamp.place > state.steps.total:
+            _take_steps(state)
         if state.groups.ended:
             forget_groups(state)
         if failures.first < failures.following:

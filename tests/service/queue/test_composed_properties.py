@@ -59,6 +59,7 @@ class ComposedMachine(QueueMachine):
         LIMITS,
         steps_alone_max=3,
         steps_beside_max=2,
+        steps_max=4,
         groups_max=3,
         group_retention_ms=60,
     )

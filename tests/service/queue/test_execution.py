@@ -153,7 +153,7 @@ def test_a_request_repeated_within_an_entry_has_one_effect():
 
 
 def test_an_expired_task_ends_between_the_takes_before_and_after_it():
-    limits = replace(LIMITS, steps_alone_max=1, steps_beside_max=1)
+    limits = replace(LIMITS, steps_alone_max=1, steps_beside_max=1, steps_max=1)
     replicas = [Replica(one_by_one=number > 0, limits=limits) for number in range(2)]
     for replica in replicas:
         replica.do(0, [Put("plain", [NewTask(b"x", 1, ttl_ms=ttl) for ttl in (None, 30, None)])])

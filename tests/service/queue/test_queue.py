@@ -334,7 +334,7 @@ def test_opening_does_not_read_the_backlog():
 
 def test_deadlines_fire_in_limited_steps():
     """The leader proposes entries as long as the next deadline is in the past."""
-    node = Node(Limits(steps_alone_max=10, steps_beside_max=10))
+    node = Node(Limits(steps_alone_max=10, steps_beside_max=10, steps_max=10))
     node.put(25, delay_ms=5)
     assert node.queue.next_deadline_ms() == 1_005
     states = []

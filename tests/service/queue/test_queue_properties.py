@@ -60,6 +60,7 @@ LIMITS = Limits(
     resident_bytes_max=40,
     steps_alone_max=4,
     steps_beside_max=3,
+    steps_max=5,
     records_forgotten_max=3,
     subqueue_entries_max=2,
     read_tasks_max=2,

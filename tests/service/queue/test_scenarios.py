@@ -30,7 +30,8 @@ def limits_of(text):
     steps = re.search(r"^#.*\bsteps (\d+)\)", text, re.MULTILINE)
     if steps is None:
         return SMALL
-    return replace(SMALL, steps_alone_max=int(steps[1]), steps_beside_max=int(steps[1]))
+    number = int(steps[1])
+    return replace(SMALL, steps_alone_max=number, steps_beside_max=number, steps_max=number)
 
 
 def never(_store, _limits):

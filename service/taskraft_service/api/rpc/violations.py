@@ -53,13 +53,13 @@ class Violations:
     ``path`` names a field as in BadRequest: ``tasks[3].delay_ms``.
     """
 
-    __slots__ = ("_fields", "_metadata", "_too_large", "_zeros")
+    __slots__ = ("_fields", "_metadata", "_too_large", "zeros")
 
     def __init__(self) -> None:
         self._fields: list[tuple[str, str]] = []
         self._metadata: dict[str, str] = {}
         self._too_large: list[tuple[str, int, int]] = []
-        self._zeros: list[str] = []
+        self.zeros: list[str] = []
         """Times to live and times to run of 0, until ``allow_zeros`` or the end of the check."""
 
     def add(self, path: str, description: str, metadata: Mapping[str, str] | None = None) -> None:
@@ -119,15 +119,15 @@ class Violations:
         if limit_ms < 0:
             self.check_not_negative(path, limit_ms)
         elif not limit_ms and message.HasField(field):
-            self._zeros.append(path)
+            self.zeros.append(path)
 
     def allow_zeros(self, is_allowed: Callable[[], bool]) -> None:
         """Accept limits of 0 if ``is_allowed`` returns True; call before any other use."""
-        if self._zeros and is_allowed():
-            self._zeros.clear()
+        if self.zeros and is_allowed():
+            self.zeros.clear()
 
     def _refuse_zeros(self) -> None:
-        zeros, self._zeros = self._zeros, []
+        zeros, self.zeros = self.zeros, []
         for path in zeros:
             text = "a limit of 0 ms ends at once; leave it out for no limit"
             self.add(path, text, {"value": "0", "limit": "1.."})
@@ -225,7 +225,7 @@ class Violations:
     @property
     def is_any(self) -> bool:
         """Return whether there is a violation."""
-        return bool(self._fields or self._too_large or self._zeros)
+        return bool(self._fields or self._too_large or self.zeros)
 
     def raise_if_any(self) -> None:
         """Refuse the call if there is a violation.
@@ -234,7 +234,8 @@ class Violations:
             CallRefused: INVALID_FIELD with all violations, or PAYLOAD_TOO_LARGE if the only
                 violations are content above its size limit.
         """
-        self._refuse_zeros()
+        if self.zeros:
+            self._refuse_zeros()
         if self._fields:
             fields = self._fields + self._sizes()
             text = "; ".join(f"{path}: {description}" for path, description in fields[:3])

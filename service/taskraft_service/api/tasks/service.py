@@ -113,7 +113,8 @@ class TaskService:
     async def put_tasks(self, call: UnaryCall[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
         """Put tasks; wait for their outcomes if the request asks for that."""
         violations = check_put(call.request, call.raw, self._payload_bytes_max)
-        violations.allow_zeros(lambda: self._auto_creation.defines_zero(call.request.tube))
+        if violations.zeros:
+            violations.allow_zeros(lambda: self._auto_creation.defines_zero(call.request.tube))
         violations.raise_if_any()
         if call.request.outcome_wait_ms:
             return await self._handlers.outcomes.put_and_wait(call, self._put)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice, takewhile
 
 from taskraft_service.queue.entities.life_cycle import EventKind
-from taskraft_service.queue.entities.session import QueueSession
-from taskraft_service.queue.entities.tube import QueueTask, QueueTube
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.operations.releasing import SESSION_LOST, come_back, hand_back
 from taskraft_service.queue.state.lease_returns import LeaseReturn
 from taskraft_service.queue.state.queue_state import QueueState
@@ -25,47 +25,47 @@ def continue_returns(state: QueueState) -> None:
         room -= _go_on(state, state.lease_returns.fetch_first(), room)
 
 
+def return_lease(state: QueueState, task: QueueTask, work: LeaseReturn) -> None:
+    """Return one lease: a step of its session's end, or of the release of its tube.
+
+    The change feed records if the client did not return after a change of leader.
+    """
+    state.signals.signal_ready(task.tube)
+    session = task.session
+    if not work.of_session or session is None:
+        come_back(state, task, EventKind.RELEASE_ALL)
+        return
+    kind = EventKind.STARTUP_RELEASE if session.orphaned else EventKind.SESSION_RELEASE
+    if work.uncounted:
+        come_back(state, task, kind)
+        task.attempt -= 1
+    else:
+        hand_back(state, task, kind, SESSION_LOST)
+
+
 def _go_on(state: QueueState, work: LeaseReturn, tasks_max: int) -> int:
     """Return up to ``tasks_max`` leases; return the number of steps, which is at least 1."""
-    if work.of_session:
-        session = state.sessions.by_number[work.number]
-        returned = _return_of_session(state, session, work, tasks_max)
-        is_finished = not session.held
-        if is_finished:
-            state.sessions.remove(session)
-    else:
-        tube = state.tubes.by_number.get(work.number)  # None: truncated or dropped since
-        tasks = [] if tube is None else _taken_before(tube, work.last_token, tasks_max + 1)
-        for task in tasks[:tasks_max]:
-            come_back(state, task, EventKind.RELEASE_ALL)
-            state.signals.signal_ready(task.tube)
-        returned, is_finished = min(len(tasks), tasks_max), len(tasks) <= tasks_max
+    leases = _leases(state, work)
+    tasks = [task for _, task in islice(leases, max(tasks_max, 0) + 1)]
+    is_finished = len(tasks) <= tasks_max
+    for task in tasks[:tasks_max]:
+        return_lease(state, task, work)
     if not is_finished:
         state.lease_returns.add(work)
+    elif work.of_session:
+        state.sessions.remove(state.sessions.by_number[work.number])
+    returned = min(len(tasks), tasks_max)
     state.steps.left -= returned
     return max(returned, 1)
 
 
-def _return_of_session(
-    state: QueueState, session: QueueSession, work: LeaseReturn, tasks_max: int
-) -> int:
-    """Return the first leases of an ended session in take order; return their number.
-
-    The change feed records if the client did not return after a change of leader.
-    """
-    kind = EventKind.STARTUP_RELEASE if session.orphaned else EventKind.SESSION_RELEASE
-    tasks = [state.leases[token] for token in islice(session.held, tasks_max)]
-    for task in tasks:
-        state.signals.signal_ready(task.tube)
-        if work.uncounted:
-            come_back(state, task, kind)
-            task.attempt -= 1
-        else:
-            hand_back(state, task, kind, SESSION_LOST)
-    return len(tasks)
-
-
-def _taken_before(tube: QueueTube, last_token: int, tasks_max: int) -> list[QueueTask]:
-    """Return the first leased tasks of a tube whose tokens are at most ``last_token``."""
-    leases = takewhile(lambda lease: lease[0] <= last_token, tube.leases.items())
-    return [task for _, task in islice(leases, tasks_max)]
+def _leases(state: QueueState, work: LeaseReturn) -> Iterable[tuple[int, QueueTask]]:
+    """Return the leases that remain to be returned, the oldest first."""
+    if work.of_session:
+        return (
+            (token, state.leases[token]) for token in state.sessions.by_number[work.number].held
+        )
+    tube = state.tubes.by_number.get(work.number)
+    if tube is None:
+        return ()  # truncated or dropped since
+    return takewhile(lambda lease: lease[0] <= work.last_token, tube.leases.items())

@@ -50,7 +50,7 @@ from taskraft_service.queue.store.fields import (
     Text,
 )
 from taskraft_service.queue.store.indexes import Timers, write_timer
-from taskraft_service.queue.store.keys import LEASE, META, TUBE, prefix_stop, tube_key
+from taskraft_service.queue.store.keys import LEASE, META, TUBE, prefix_stop, timer_key, tube_key
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.transitions.endings import note_surplus
 from taskraft_service.versions import FORMATS, HIGHEST, LOWEST, Formats, StateVersion, check_version
@@ -203,6 +203,8 @@ def collect(state: QueueState) -> list[Write]:
     writes: list[Write] = []
     collect_tasks(state, writes)
     _collect_tubes(state, writes)
+    writes += [(timer_key(timer), None) for timer in state.void_timers]
+    state.void_timers.clear()
     state.sessions.collect(writes)
     state.requests.collect(writes)
     state.consumers.collect(writes)
@@ -325,7 +327,7 @@ def _parts(state: QueueState) -> Iterator[bytes]:
         for task in state.tasks(tube):
             yield task.id.to_bytes(8, "big") + write_task(task)
             yield state.body(task)
-    for _, session in sorted(state.sessions.items()):
+    for _, session in sorted(state.sessions.by_number.items()):
         yield SESSION_RECORD.write(session)
         yield repr(list(session.held)).encode()
     yield repr(list(state.leases)).encode()

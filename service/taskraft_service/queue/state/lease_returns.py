@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.store.field_table import FieldTable
 from taskraft_service.queue.store.fields import Number
 from taskraft_service.queue.values import value
@@ -41,30 +42,32 @@ LEASE_RETURN: Final = FieldTable(
 )
 
 
-class UnfinishedReturns:
-    """The unfinished returns, the next one first; at most one for each session and tube."""
+class UnfinishedReturns(dict[tuple[bool, int], LeaseReturn]):
+    """The unfinished returns, the next one first; at most one for each session and tube.
 
-    __slots__ = ("_waiting",)
+    A dictionary that only its own methods change.
+    """
 
-    def __init__(self) -> None:
-        """Start without returns."""
-        self._waiting: dict[tuple[bool, int], LeaseReturn] = {}
-
-    def __bool__(self) -> bool:
-        """Return whether a lease may have to return."""
-        return bool(self._waiting)
+    __slots__ = ()
 
     def add(self, work: LeaseReturn) -> None:
         """Append a return; a newer return of the same tube replaces the older one in its place."""
-        self._waiting[work.of_session, work.number] = work
+        self[work.of_session, work.number] = work
+
+    def find(self, task: QueueTask) -> LeaseReturn | None:
+        """Return the return that the lease of a task waits for, or None."""
+        work = self.get((True, task.session.number)) if task.session is not None else None
+        if work is None:
+            work = self.get((False, task.tube.number))
+        return work if work is not None and task.token <= work.last_token else None
 
     def fetch_first(self) -> LeaseReturn:
         """Remove and return the next return."""
-        return self._waiting.pop(next(iter(self._waiting)))
+        return self.pop(next(iter(self)))
 
     def waiting(self) -> Sequence[LeaseReturn]:
         """Return all unfinished returns in order."""
-        return tuple(self._waiting.values())
+        return tuple(self.values())
 
     def restore(self, waiting: Iterable[LeaseReturn]) -> None:
         """Set the unfinished returns from the meta record."""

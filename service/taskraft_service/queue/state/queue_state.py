@@ -160,6 +160,11 @@ class QueueState(WorkingSet):
         self.surplus: dict[int, QueueTube] = {}
         """Tubes with more buried tasks than ``buried_max``, by number; not stored."""
         self.timers = Timers(store, limits, stored=False)
+        self.void_timers: list[OrderKey] = []
+        """Timers of removed tubes that were looked at; the next batch of writes deletes them.
+
+        Otherwise a replica that has restarted would look at them again.
+        """
         self.settings = ReplicatedSettings()
         self.feed = ChangeFeed(store, limits)
         self.requests = IdempotencyTable(store, limits)

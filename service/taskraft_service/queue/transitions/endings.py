@@ -90,16 +90,16 @@ def note_surplus(state: QueueState, tube: QueueTube) -> None:
         state.surplus[tube.number] = tube
 
 
-def remove_surplus(state: QueueState) -> None:
-    """Delete buried tasks beyond ``buried_max``, while the entry has steps left.
+def remove_surplus(state: QueueState, tasks_max: int) -> None:
+    """Delete buried tasks beyond ``buried_max``, at most ``tasks_max``.
 
     Tasks of the oldest tube are deleted first, and within a tube in the order of kicks. The
     deletion runs after each command and not within it, so that a command finds every task that it
     names.
     """
-    steps = state.steps
+    removed = 0
     while over := [number for number, tube in state.surplus.items() if _has_surplus(tube)]:
-        if steps.left <= 0:
+        if removed >= tasks_max:
             break
         tube = state.surplus[min(over)]
         order = tube.buried.pop_least()
@@ -107,7 +107,8 @@ def remove_surplus(state: QueueState) -> None:
         task = state.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
         end(state, task, Operation.DELETE, TaskOutcome.FAILED, cause=SURPLUS)
-        steps.left -= 1
+        removed += 1
+        state.steps.left -= 1
     state.surplus = {number: state.surplus[number] for number in over}
 
 

@@ -48,7 +48,7 @@ from tests.service.queue.test_queue_properties import LIMITS as SMALL
 from tests.service.queue.test_queue_properties import NEWEST, OPENING, plain
 
 # All due deadlines fire in one entry, because the two sides have different numbers of entries.
-LIMITS = replace(SMALL, steps_alone_max=99, steps_beside_max=99)
+LIMITS = replace(SMALL, steps_alone_max=99, steps_beside_max=99, steps_max=99)
 DRIVERS = {NEWEST.name: NEWEST}
 TERM = 3
 SHIFT = origin_of(TERM).task

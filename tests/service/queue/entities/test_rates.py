@@ -169,7 +169,9 @@ def test_tubes_in_the_same_store_are_separate(store, rates):
 
 def test_readmitted_sub_queues_are_returned_in_steps_without_a_scan():
     """Many sub-queues are barred until the same time; each entry readmits some of them."""
-    queue = Queue(MemoryStore(), Limits(steps_alone_max=1_000, steps_beside_max=1_000))
+    queue = Queue(
+        MemoryStore(), Limits(steps_alone_max=1_000, steps_beside_max=1_000, steps_max=1_000)
+    )
     options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
     tasks = [NewTask(b"", 0, subqueue=str(number % 2_500)) for number in range(5_000)]
     queue.apply(1, 0, [CreateTube("t", TubeKind.UTUBE, options), Put("t", tasks)])

@@ -243,9 +243,36 @@ class NaiveQueue(
         self.index, self.now = index, now
         self.stamped = max(self.stamped, now + self.wall_offset)
         most = self.limits.steps_beside_max if commands else self.limits.steps_alone_max
-        self.steps = most
+        self.steps, events = most, len(self.events)
+        self.fire_due()
+        self.remove_surplus(self.steps)
+        self.settle_dependents(self.steps)
+        self.settle_groups()
+        results = []
+        for command in commands:
+            results.append(self.execute(command))
+            self.remove_surplus(self.steps)
+            self.settle_dependents(self.steps)
+            self.settle_groups()
+        made = len(self.events) - events - (most - self.steps)
+        more = min(made, self.limits.steps_max) - most
+        if more > 0:
+            self.steps += more
+            self.fire_due()
+        most = max(most, most + more)
+        self.remove_surplus(self.room(most))
+        self.clear_away(self.room(most))
+        self.continue_returns(self.room(most))
+        self.settle_groups()
+        self.sweep_groups(self.room(most))
+        self.settle_dependents(self.room(most))
+        self.forget_groups()
+        self.forget_acts()
+        return results
+
+    def fire_due(self):
         while self.steps > 0:
-            due = [line for line in self.deadlines() if line[0] <= now]
+            due = [line for line in self.deadlines() if line[0] <= self.now]
             if not due:
                 break
             _, kind, _, _, subject = due[0]
@@ -254,7 +281,11 @@ class NaiveQueue(
                 self.move(subject, EventKind.DELAY_DUE, State.READY)
             elif kind == 2:
                 text = "the time to run was over"
-                self.lose(subject, EventKind.TTR_EXPIRED, "LEASE_EXPIRED", text)
+                work = self.return_of(subject)
+                if work:
+                    self.return_lease(subject, work)
+                else:
+                    self.lose(subject, EventKind.TTR_EXPIRED, "LEASE_EXPIRED", text)
             elif kind == 3:
                 self.move(subject, EventKind.TTL_EXPIRED, State.GONE)
             elif kind == 4:
@@ -263,24 +294,6 @@ class NaiveQueue(
                 self.steps -= self.refill(subject)
             else:
                 self.end(subject)
-        self.remove_surplus()
-        self.settle_dependents(self.steps)
-        self.settle_groups()
-        results = []
-        for command in commands:
-            results.append(self.execute(command))
-            self.remove_surplus()
-            self.settle_dependents(self.steps)
-            self.settle_groups()
-        self.clear_away(self.room(most))
-        self.settle_groups()
-        self.continue_returns(self.room(most))
-        self.settle_groups()
-        self.sweep_groups(self.room(most))
-        self.settle_dependents(self.room(most))
-        self.forget_groups()
-        self.forget_acts()
-        return results
 
     def clear_away(self, room):
         for _ in range(min(room, len(self.ruins))):

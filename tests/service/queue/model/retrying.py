@@ -152,13 +152,14 @@ class NaiveRetrying:
                 over.append(tube)
         return over
 
-    def remove_surplus(self):
-        """Remove BURIED tasks above the limits, while the entry has steps left."""
-        while self.steps > 0 and (over := self.surplus()):
+    def remove_surplus(self, room):
+        """Remove BURIED tasks above the limits; ``room`` is the number of steps."""
+        while room > 0 and (over := self.surplus()):
             buried = self.of(over[0], State.BURIED)
             first = min(buried, key=lambda task: (task["rank"], task["id"]))
             self.move(first, EventKind.DELETE, State.GONE, ("BURIED_MAX", "", ""))
             self.steps -= 1
+            room -= 1
 
     def more(self, task, update):
         """Return by how many bytes a change makes a task larger."""

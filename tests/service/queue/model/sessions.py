@@ -128,21 +128,35 @@ class NaiveSessions:
         """Return the first leases of an ended session, or of a tube; return their number."""
         session = work.get("session")
         tasks = self.held(session) if session else self.taken_before(work)
-        kind = EventKind.RELEASE_ALL
-        if session:
-            is_orphaned = session["orphaned"]
-            kind = EventKind.STARTUP_RELEASE if is_orphaned else EventKind.SESSION_RELEASE
         for task in tasks[:most]:
-            if session and not work["uncounted"]:
-                text = "the session that held the task ended"
-                self.lose(task, kind, "SESSION_ENDED", text)
-            else:
-                self.come_back(task, kind)
-                task["attempt"] -= bool(session)
+            self.return_lease(task, work)
         self.steps -= len(tasks[:most])
         if len(tasks) > most:
             self.wait_again(work)
         return len(tasks[:most])
+
+    def return_lease(self, task, work):
+        session = work.get("session")
+        if not session:
+            self.come_back(task, EventKind.RELEASE_ALL)
+            return
+        is_orphaned = session["orphaned"]
+        kind = EventKind.STARTUP_RELEASE if is_orphaned else EventKind.SESSION_RELEASE
+        if work["uncounted"]:
+            self.come_back(task, kind)
+            task["attempt"] -= 1
+        else:
+            self.lose(task, kind, "SESSION_ENDED", "the session that held the task ended")
+
+    def return_of(self, task):
+        """Return the unfinished return of a lease, that of its session before that of its tube."""
+        for work in self.returns:
+            if work.get("session") and work["session"] is task["session"]:
+                return work
+        for work in self.returns:
+            if work.get("tube") is task["tube"] and task["token"] <= work["last"]:
+                return work
+        return None
 
     def wait_again(self, work):
         """Let work wait behind the other work, or in the place of older work for the same tube."""

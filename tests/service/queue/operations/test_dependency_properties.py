@@ -36,6 +36,7 @@ SMALL = Limits(
     resident_bytes_max=1,
     steps_alone_max=3,
     steps_beside_max=2,
+    steps_max=3,
 )
 TUBES = ("plain", "kept", "other")
 FINISHED = (State.DONE, State.ZOMBIE)

@@ -60,7 +60,7 @@ def test_an_end_task_follows_its_spec_and_signals_its_tube():
 
 
 def test_groups_that_end_together_put_their_tasks_in_the_order_of_their_creation():
-    node = Node(steps_alone_max=1, steps_beside_max=1)
+    node = Node(steps_alone_max=1, steps_beside_max=1, steps_max=1)
     names = ("b", "a", "c")
     node.do(*(CreateGroup(name, GroupTask("timed", name.encode())) for name in names))
     node.do(*(StartGroup(name) for name in reversed(names)))

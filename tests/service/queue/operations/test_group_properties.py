@@ -28,7 +28,9 @@ from taskraft_service.queue.operations.tubes import CreateTube, TruncateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
-SMALL = Limits(head_entries_max=2, resident_bytes_max=1, steps_alone_max=3, steps_beside_max=2)
+SMALL = Limits(
+    head_entries_max=2, resident_bytes_max=1, steps_alone_max=3, steps_beside_max=2, steps_max=2
+)
 OPEN = (State.READY, State.DELAYED, State.TAKEN, State.HELD)
 
 

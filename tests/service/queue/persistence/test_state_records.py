@@ -101,7 +101,7 @@ def test_the_numbers_of_the_clock_are_stored_and_never_go_back():
 @pytest.mark.parametrize("empties", [TruncateTube("short"), DropTube("short", force=True)])
 def test_a_restart_during_the_cleanup_of_a_tube_leaves_no_timers(empties, scope):
     """Which timer a task has depends on an option of its tube, which no longer exists."""
-    store, limits = MemoryStore(), Limits(steps_alone_max=1, steps_beside_max=1)
+    store, limits = MemoryStore(), Limits(steps_alone_max=1, steps_beside_max=1, steps_max=1)
     queue = Queue(store, limits)
     options = TubeOptions(ttl_scope=scope)
     tasks = [NewTask(b"", 0, ttl_ms=30, ttr_ms=50) for _ in range(4)]

@@ -32,7 +32,7 @@ class Stage:
 
     def __init__(self):
         self.store = MemoryStore()
-        self.limits = Limits(steps_alone_max=STEP, steps_beside_max=STEP)
+        self.limits = Limits(steps_alone_max=STEP, steps_beside_max=STEP, steps_max=STEP)
         self.queue = Queue(self.store, self.limits)
         self.index = 0
         self.do(Startup(1, 0, "feed", 1), CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))

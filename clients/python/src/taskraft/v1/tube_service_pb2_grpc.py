@@ -120,7 +120,8 @@ class TubeServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DropTube(self, request, context):
-        """Removes a tube and its tasks.
+        """Removes a tube and its tasks. Without force, a tube with TAKEN tasks is refused; tasks whose
+        leases still return after ReleaseAll or the end of a session are TAKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,7 +137,7 @@ class TubeServiceServicer(object):
     def ReleaseAll(self, request, context):
         """Releases all taken tasks of a tube, whichever consumer holds them, in the order of the takes. Many
         tasks are released in steps over several log entries, and the call does not wait for the later
-        entries. A lease that is not released yet can still be settled.
+        entries, although its answer counts all tasks. A lease that is not released yet can still be settled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

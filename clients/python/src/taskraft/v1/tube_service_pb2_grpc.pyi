@@ -59,13 +59,15 @@ class TubeServiceStub:
     existing tasks do not change.
     """
     DropTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.DropTubeRequest, _tube_service_pb2.DropTubeResponse]
-    """Removes a tube and its tasks."""
+    """Removes a tube and its tasks. Without force, a tube with TAKEN tasks is refused; tasks whose
+    leases still return after ReleaseAll or the end of a session are TAKEN.
+    """
     TruncateTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.TruncateTubeRequest, _tube_service_pb2.TruncateTubeResponse]
     """Removes all tasks of a tube. Leases of the tube become stale."""
     ReleaseAll: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.ReleaseAllRequest, _tube_service_pb2.ReleaseAllResponse]
     """Releases all taken tasks of a tube, whichever consumer holds them, in the order of the takes. Many
     tasks are released in steps over several log entries, and the call does not wait for the later
-    entries. A lease that is not released yet can still be settled.
+    entries, although its answer counts all tasks. A lease that is not released yet can still be settled.
     """
     ListTubes: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.ListTubesRequest, _tube_service_pb2.ListTubesResponse]
     """Lists tubes in the order of their names."""
@@ -115,13 +117,15 @@ class TubeServiceAsyncStub(TubeServiceStub):
     existing tasks do not change.
     """
     DropTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.DropTubeRequest, _tube_service_pb2.DropTubeResponse]  # type: ignore[assignment]
-    """Removes a tube and its tasks."""
+    """Removes a tube and its tasks. Without force, a tube with TAKEN tasks is refused; tasks whose
+    leases still return after ReleaseAll or the end of a session are TAKEN.
+    """
     TruncateTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.TruncateTubeRequest, _tube_service_pb2.TruncateTubeResponse]  # type: ignore[assignment]
     """Removes all tasks of a tube. Leases of the tube become stale."""
     ReleaseAll: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.ReleaseAllRequest, _tube_service_pb2.ReleaseAllResponse]  # type: ignore[assignment]
     """Releases all taken tasks of a tube, whichever consumer holds them, in the order of the takes. Many
     tasks are released in steps over several log entries, and the call does not wait for the later
-    entries. A lease that is not released yet can still be settled.
+    entries, although its answer counts all tasks. A lease that is not released yet can still be settled.
     """
     ListTubes: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.ListTubesRequest, _tube_service_pb2.ListTubesResponse]  # type: ignore[assignment]
     """Lists tubes in the order of their names."""
@@ -186,7 +190,9 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tube_service_pb2.DropTubeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.DropTubeResponse, _abc.Awaitable[_tube_service_pb2.DropTubeResponse]]:
-        """Removes a tube and its tasks."""
+        """Removes a tube and its tasks. Without force, a tube with TAKEN tasks is refused; tasks whose
+        leases still return after ReleaseAll or the end of a session are TAKEN.
+        """
 
     @_abc_1.abstractmethod
     def TruncateTube(
@@ -204,7 +210,7 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tube_service_pb2.ReleaseAllResponse, _abc.Awaitable[_tube_service_pb2.ReleaseAllResponse]]:
         """Releases all taken tasks of a tube, whichever consumer holds them, in the order of the takes. Many
         tasks are released in steps over several log entries, and the call does not wait for the later
-        entries. A lease that is not released yet can still be settled.
+        entries, although its answer counts all tasks. A lease that is not released yet can still be settled.
         """
 
     @_abc_1.abstractmethod
