@@ -131,7 +131,12 @@ class History:
         return (one for one in self.operations if one.f in kinds)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the lines of a file with their numbers, from 1; the last one may be incomplete.
+
+    Raises:
+        MalformedHistory: a line is no JSON object.
+    """
     text = path.read_text()
     lines = text.splitlines()
     for number, line in enumerate(lines, start=1):
@@ -139,11 +144,18 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             parsed = json.loads(line)
         except ValueError:
             if number == len(lines) and not text.endswith("\n"):
-                return  # The last line may be incomplete.
+                return
             raise MalformedHistory(f"line {number}: no JSON") from None
-        if not isinstance(parsed, dict) or not {"process", "type", "f", "time"} <= parsed.keys():
-            raise MalformedHistory(f"line {number}: a field is missing")
+        if not isinstance(parsed, dict):
+            raise MalformedHistory(f"line {number}: no object")
         yield number, parsed
+
+
+def _complete_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in numbered_lines(path):
+        if not {"process", "type", "f", "time"} <= line.keys():
+            raise MalformedHistory(f"line {number}: a field is missing")
+        yield number, line
 
 
 def read_history(path: Path) -> History:
@@ -152,7 +164,7 @@ def read_history(path: Path) -> History:
     Raises:
         MalformedHistory: a line cannot be read, or completes no open operation.
     """
-    return history_of(_lines(path))
+    return history_of(_complete_lines(path))
 
 
 def history_of(lines: Iterable[tuple[int, dict[str, Any]]]) -> History:

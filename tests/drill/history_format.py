@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.drill.history import NO_OPERATIONS, OUTCOMES
+from tests.drill.history import NO_OPERATIONS, OUTCOMES, MalformedHistory, numbered_lines
 
 Test = Callable[[Any], bool]
 
@@ -187,19 +186,10 @@ Numbered = tuple[int, dict[str, Any]]
 
 def faults_of(path: Path) -> list[str]:
     """Return what breaks the format in a file, with the numbers of the lines, from 1."""
-    lines: list[Numbered] = []
-    content = path.read_text()
-    texts = content.splitlines()
-    for number, text in enumerate(texts, start=1):
-        try:
-            line = json.loads(text)
-        except ValueError:
-            if number == len(texts) and not content.endswith("\n"):
-                break  # The last line may be incomplete.
-            return [f"line {number}: no JSON"]
-        if not isinstance(line, dict):
-            return [f"line {number}: no object"]
-        lines.append((number, line))
+    try:
+        lines = list(numbered_lines(path))
+    except MalformedHistory as error:
+        return [str(error)]
     faults = [
         f"line {number}: {fault}"
         for number, line in lines

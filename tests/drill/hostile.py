@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -68,7 +69,7 @@ class Findings:
             self.refused[name] += 1
 
 
-class Hostile:
+class Hostile(ABC):
     """One hostile caller."""
 
     name = ""
@@ -100,9 +101,9 @@ class Hostile:
             await self.attempt(self.node())
             await self.floor.pause(PAUSE_SECONDS)
 
+    @abstractmethod
     async def attempt(self, node: Node) -> None:
         """Try everything once at one node."""
-        raise NotImplementedError
 
 
 async def first_message(
@@ -197,7 +198,7 @@ def aimed(cell: Cell, tube: str) -> Message | None:
 
 
 def _rename(message: Any, names: set[str], tube: str) -> None:
-    """Replace all texts of a message that are one of the names."""
+    """Replace each text of a message that equals one of the names."""
     for kind, value in message.ListFields():
         if kind.message_type is not None:
             if kind.message_type.GetOptions().map_entry:

@@ -122,10 +122,17 @@ async def answer(message):
     return message
 
 
+class Idle(Hostile):
+    name = "idle"
+
+    async def attempt(self, node):
+        pass
+
+
 async def test_only_an_answer_of_a_node_counts_as_a_refusal():
     findings = Findings()
     scene = SimpleNamespace(access=SimpleNamespace())
-    caller = Hostile(scene, SimpleNamespace(seed=1), findings)
+    caller = Idle(scene, SimpleNamespace(seed=1), findings)
     await caller.expect_refusal("a", answer(error_of(Code.PERMISSION_DENIED)))
     await caller.expect_refusal("b", answer(error_of(Code.UNAVAILABLE)))
     await caller.expect_refusal("c", answer(b""))

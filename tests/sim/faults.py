@@ -305,7 +305,7 @@ class Faults:
         self.inflict(member, damage, rng)
 
     def inflict(self, member: Member, damage: StateDamage, rng: Random) -> None:
-        """Damage the state of a member, and let its finder come to the damage if it can."""
+        """Damage the state of a member, and let the chosen finder look at the damage if it can."""
         self._count(f"damage for {damage.finder.value}")
         member.damage = damage
         if damage.finder is Finder.START:

@@ -86,7 +86,7 @@ class DamageableState:
         self.known_commit = LogIndex(0)
         """Commit index that a start finds, or would find, on the disk."""
         self._known_without_state = LogIndex(0)
-        """The part of ``known_commit`` that a start finds even if the state is lost."""
+        """The part of ``known_commit`` that the log still proves after a loss of the state."""
 
     def meets(self: Member, finder: Finder) -> bool:
         """Use the state; return whether it is found damaged. Then the process ends."""

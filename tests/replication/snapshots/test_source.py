@@ -248,7 +248,7 @@ def test_a_member_that_has_lost_its_state_is_told_why_it_gets_none():
 
 
 def test_a_member_that_has_lost_its_state_gets_all_applied_entries():
-    """Its log may begin after the entries that are written anywhere, and no leader adds more."""
+    """The log of the member may begin after the last written entry of each peer."""
     bench, told = Bench(), []
     bench.machine.applied_index = LogIndex(170)
     bench.source.open_apart(told.append)

@@ -130,7 +130,7 @@ class QueueReader:
                 raise NotProposed("only the leader holds the tasks of temporary tubes")
 
     def defines_zero(self, tubes: Iterable[str]) -> bool:
-        """Return whether a time to live or to run of 0 has a meaning in all of the tubes."""
+        """Return whether the profiles of all tubes define a time to live or to run of 0."""
         views = [self.applied.tube(name) for name in tubes]
         return all(view is not None and PROFILES[view.profile].defines_zero for view in views)
 

@@ -62,7 +62,7 @@ class BatchHandler:
         )
 
     def _defines_zero(self, caller: Caller, kind: str, operation: pb.BatchOperation) -> bool:
-        """Return whether a time to live or to run of 0 has a meaning in the tubes of a part."""
+        """Return whether the tubes of an operation define a time to live or to run of 0."""
         if kind == "settle":
             return self._reader.defines_zero_for(operation.settle.settlements, caller)
         part = getattr(operation, kind)

@@ -1,4 +1,4 @@
-"""Return the leases of an ended session, or of a tube, in steps."""
+"""Give the leases of an ended session, or those of a tube, back to their tubes, in steps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from taskraft_service.queue.state.queue_state import QueueState
 
 
 def begin_return(state: QueueState, work: LeaseReturn) -> None:
-    """Return as many leases as the entry has steps left; later entries return the others."""
+    """Give as many leases back as the entry has steps left; later entries continue."""
     _go_on(state, work, max(state.steps.left, 0))
 
 
 def continue_returns(state: QueueState) -> None:
-    """Return further leases, after the commands of an entry."""
+    """Give further leases back, after the commands of an entry."""
     steps = state.steps
     room = steps.room
     while room > 0 and state.lease_returns:
@@ -26,7 +26,7 @@ def continue_returns(state: QueueState) -> None:
 
 
 def return_lease(state: QueueState, task: QueueTask, work: LeaseReturn) -> None:
-    """Return one lease: a step of its session's end, or of the release of its tube.
+    """Give one lease back: a step of the end of its session, or of the release of its tube.
 
     The change feed records if the client did not return after a change of leader.
     """
@@ -44,7 +44,7 @@ def return_lease(state: QueueState, task: QueueTask, work: LeaseReturn) -> None:
 
 
 def _go_on(state: QueueState, work: LeaseReturn, tasks_max: int) -> int:
-    """Return up to ``tasks_max`` leases; return the number of steps, which is at least 1."""
+    """Give up to ``tasks_max`` leases back; return the number of steps, at least 1."""
     leases = _leases(state, work)
     tasks = [task for _, task in islice(leases, max(tasks_max, 0) + 1)]
     is_finished = len(tasks) <= tasks_max
@@ -60,7 +60,7 @@ def _go_on(state: QueueState, work: LeaseReturn, tasks_max: int) -> int:
 
 
 def _leases(state: QueueState, work: LeaseReturn) -> Iterable[tuple[int, QueueTask]]:
-    """Return the leases that remain to be returned, the oldest first."""
+    """Return the leases that remain, the oldest first."""
     if work.of_session:
         return (
             (token, state.leases[token]) for token in state.sessions.by_number[work.number].held

@@ -47,5 +47,5 @@ class EntrySteps:
 
     @property
     def room(self) -> int:
-        """Number of steps that work which goes on after the commands of the entry may take."""
+        """Number of steps that one kind of work may take after the commands of the entry."""
         return max(self.left, self.total // LEAST_PART, 1)

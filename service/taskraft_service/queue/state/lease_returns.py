@@ -51,11 +51,11 @@ class UnfinishedReturns(dict[tuple[bool, int], LeaseReturn]):
     __slots__ = ()
 
     def add(self, work: LeaseReturn) -> None:
-        """Append a return; a newer return of the same tube replaces the older one in its place."""
+        """Append a return; a later return of the same tube takes the place of the earlier one."""
         self[work.of_session, work.number] = work
 
     def find(self, task: QueueTask) -> LeaseReturn | None:
-        """Return the return that the lease of a task waits for, or None."""
+        """Return the unfinished return that has the lease of a task, or None."""
         work = self.get((True, task.session.number)) if task.session is not None else None
         if work is None:
             work = self.get((False, task.tube.number))

@@ -147,11 +147,7 @@ async def cancelled_take(leader, called, hook, **fields):
 async def test_a_cancelled_take_releases_its_tasks(tmp_path, edge, after_take):
     async with running(config_in(tmp_path, edge=edge)) as node:
         await create(node)
-        for _ in range(ROUNDS):
-            await cancelled_take(node, node, after_take)
-            task = await taken_again(node)
-            assert task.attempt == 1
-            await settle(node, task)
+        assert await attempts_after(node, node, after_take) == [1] * ROUNDS
 
 
 @pytest.mark.parametrize("edge", SERVERS)
@@ -173,11 +169,18 @@ async def test_a_cancelled_take_at_a_follower_releases_its_tasks(tmp_path, edge,
     async with cluster_in(tmp_path, edge=edge) as three:
         leader, follower = three.leader, three.followers[0]
         await create(leader)
-        for _ in range(ROUNDS):
-            await cancelled_take(leader, follower, after_forward)
-            task = await taken_again(leader)
-            assert task.attempt == 1
-            await settle(leader, task)
+        assert await attempts_after(leader, follower, after_forward) == [1] * ROUNDS
+
+
+async def attempts_after(leader, called, hook):
+    """Cancel takes, each on its way to the caller; return the attempts of the next takes."""
+    attempts = []
+    for _ in range(ROUNDS):
+        await cancelled_take(leader, called, hook)
+        task = await taken_again(leader)
+        attempts.append(task.attempt)
+        await settle(leader, task)
+    return attempts
 
 
 async def settle(node, task):
