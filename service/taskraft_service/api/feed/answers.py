@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft.v1 import task_pb2
 from taskraft_service import limits
+from taskraft_service.access.caller import Caller
+from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.queue.feed.chunk import ROW_BYTES, ChangeChunk, Event, events_of
 from taskraft_service.queue.feed.feed_partition import PartitionView
 
@@ -18,15 +20,19 @@ _COLUMNS: Final = tuple(
 )
 
 
-def partition_message(view: PartitionView) -> pb.FeedPartition:
-    """Return a partition as a message."""
-    return pb.FeedPartition(
-        partition=view.partition,
-        low_seq=view.low_seq,
-        high_seq=view.high_seq,
-        high_ms=view.high_ms,
-        bytes=view.bytes,
-    )
+def partition_messages(views: Iterable[PartitionView], caller: Caller) -> list[pb.FeedPartition]:
+    """Return partitions as messages; only readers of all tubes see the sizes."""
+    shows_sizes = caller.may(Verb.READ, ALL_TUBES)
+    return [
+        pb.FeedPartition(
+            partition=view.partition,
+            low_seq=view.low_seq,
+            high_seq=view.high_seq,
+            high_ms=view.high_ms,
+            bytes=view.bytes if shows_sizes else 0,
+        )
+        for view in views
+    ]
 
 
 def rows_max(request: pb.ReadChangesRequest) -> int:

@@ -17,7 +17,7 @@ from taskraft.v1 import feed_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
-from taskraft_service.api.feed.answers import chunk_message, partition_message, rows_max
+from taskraft_service.api.feed.answers import chunk_message, partition_messages, rows_max
 from taskraft_service.api.feed.event_content import ROWS_MAX, add_contents
 from taskraft_service.api.feed.positions import FeedPositionHandlers, check_cursor, consumer_message
 from taskraft_service.api.feed.task_events import TaskEventsHandler
@@ -126,7 +126,7 @@ class FeedService:
         return pb.DescribeFeedResponse(
             feed_id=queue.feed.feed_id,
             revision=queue.applied_index,
-            partitions=[partition_message(view) for view in queue.feed.views()],
+            partitions=partition_messages(queue.feed.views(), call.caller),
             nodes=[
                 pb.FeedNode(name=node.name, address=node.client_address, leader=node.name == leader)
                 for node in self._nodes()
@@ -159,7 +159,7 @@ class FeedService:
             wait = min(wait, left - limits.DEADLINE_MARGIN_MS / 1000)
         await self._apply_notifier.wait_for(has_news, wait)
         views = self._reader.applied.feed.views()
-        return pb.WatchFeedResponse(partitions=[partition_message(view) for view in views])
+        return pb.WatchFeedResponse(partitions=partition_messages(views, call.caller))
 
     # ------------------------------------------------------------------------------ reading
 

@@ -112,7 +112,7 @@ class FeedPartition(_message.Message):
     high_ms: _builtins.int
     """Time of the newest event."""
     bytes: _builtins.int
-    """Size of the partition on this node in bytes."""
+    """Size of the partition on this node in bytes. 0 for a caller that may not read all tubes."""
     def __init__(
         self,
         *,
