@@ -75,7 +75,8 @@ class CommandRouter:
             return self._submit_end(encoded, command, deadline)
         if isinstance(command, NoteCalls):
             return self._note_on_both(command, deadline)
-        side = DEFINITIONS[type(command)].side(command, temporary.side_of)
+        # The log also refuses commands of tubes that do not exist.
+        side = DEFINITIONS[type(command)].side(command, temporary.side_of) or Side.LOG
         refusal = _refusal_of_side(command, side, temporary.side_of)
         if refusal is not None:
             return _done(AppliedCommand(0, 0, 0, refusal))

@@ -172,7 +172,9 @@ def _side_violations(
             yield field, "names a temporary tube, but other operations name replicated tubes"
         else:
             path = f"{field}.{BATCH_BRANCHES[type(operation)]}."
-            yield from definition.side_violations(operation, of_operation, side_lookup, path)
+            yield from definition.side_violations(
+                operation, of_operation or side, side_lookup, path
+            )
 
 
 def _growth_bytes(command: ExecuteBatch) -> int:

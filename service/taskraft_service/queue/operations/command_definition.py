@@ -192,13 +192,13 @@ def replicated(_command: object, _side_lookup: SideLookup) -> Side:
 
 
 def side_of_tube(command: _NamesTube, side_lookup: SideLookup) -> Side:
-    """Return the side of the command's ``tube``; ``Side.LOG`` if the tube does not exist."""
-    return side_lookup(command.tube) or Side.LOG
+    """Return the side of the command's ``tube``."""
+    return side_lookup(command.tube)
 
 
 def side_of_name(command: _IsNamed, side_lookup: SideLookup) -> Side:
     """Return the side of the tube that the command's ``name`` names."""
-    return side_lookup(command.name) or Side.LOG
+    return side_lookup(command.name)
 
 
 def no_violations(
@@ -221,7 +221,8 @@ class CommandDefinition(Generic[C, R]):
         command: the dataclass of the command.
         execute: changes the state and returns the result, or a refusal without an effect.
         predict: adds the tubes in which the command may make tasks ready.
-        side: where the command is executed: replicated log, temporary tubes, or both.
+        side: where the command is executed: replicated log, temporary tubes, or both; ``NOWHERE``
+            if no tube that the command names exists.
         answer: codec of the result that is kept for a repeated request id; None: no result is kept.
         side_violations: yields the fields that would connect both sides, with their paths.
         growth_bytes: upper bound of the content that the command adds to temporary tubes.

@@ -44,8 +44,8 @@ def side_of_tokens(tokens: Sequence[int]) -> Side:
 
 
 def union_of_sides(sides: Iterable[Side]) -> Side:
-    """Return all given sides together; ``Side.LOG`` if there are none."""
-    return reduce(or_, sides, NOWHERE) or Side.LOG
+    """Return all given sides together; ``NOWHERE`` if there are none."""
+    return reduce(or_, sides, NOWHERE)
 
 
 def out_of_reach(tube: QueueTube) -> Refusal:

@@ -26,6 +26,7 @@ from taskraft_service.queue.entities.tube_options import Durability, TubeKind, T
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup, StartGroup
 from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.schedules import (
     CreateSchedule,
@@ -252,6 +253,12 @@ def test_a_temporary_tube_answers_like_a_replicated_one(steps):
 
 @settings(max_examples=40, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(steps=COMPOSED_STEPS)
+@example(
+    # No tube is named "absent".
+    steps=[
+        (20, ExecuteBatch([Move("line", ByIds([3]), "tried"), Move("absent", ByIds([4]), "tried")]))
+    ]
+)
 def test_drivers_batches_and_subqueues_answer_like_in_a_replicated_one(steps):
     assert asyncio.run(differences(COMPOSED_BEGINNING, steps)) == []
 
