@@ -71,6 +71,8 @@ class Waiters:
         self._to_check: dict[str, None] = {}
         """Tubes to check when the next entry is built, in a deterministic order."""
         self._on_want: Callable[[], None] = lambda: None
+        self._leaving: dict[WaitingConsumer, Callable[[], None]] = {}
+        """Consumers whose time is over, with functions to call once no tube offers them a task."""
 
     def __len__(self) -> int:
         return len(self._consumers)
@@ -170,6 +172,37 @@ class Waiters:
             self._found_empty.pop((consumer, name), None)
             self._forget_idle(name, known)
         self._patterns.remove(consumer)
+        self._leaving.pop(consumer, None)
+
+    def leave(self, consumer: WaitingConsumer, may_leave: Callable[[], None]) -> None:
+        """Call ``may_leave`` once no tube offers the consumer a task that no claim expects.
+
+        While the log accepts no entry, for example without a majority, ready tasks stay in their
+        tubes although consumers wait for them. A consumer that then left without tasks would
+        report that there are none.
+        """
+        if self._is_offered(consumer):
+            self._leaving[consumer] = may_leave
+        else:
+            may_leave()
+
+    def _is_offered(self, consumer: WaitingConsumer) -> bool:
+        """Return whether the next check of the tubes may claim a task for a consumer."""
+        if consumer.wanted_tasks() == 0:
+            return False
+        own, to_check = self._consumers.get(consumer, {}), self._to_check
+        fewer, more = (own, to_check) if len(own) < len(to_check) else (to_check, own)
+        return any(
+            self._found_empty.get((consumer, name)) != self._tubes[name].serial
+            and self._free(name, self._tubes[name]) > 0
+            for name in fewer
+            if name in more
+        )
+
+    def _let_leave(self) -> None:
+        """Let the leaving consumers go to which no tube offers a task any more."""
+        for consumer in [one for one in self._leaving if not self._is_offered(one)]:
+            self._leaving.pop(consumer)()
 
     def _forget_idle(self, name: str, known: _Tube) -> None:
         if not (known.consumers or known.claimed or known.expected):
@@ -237,6 +270,8 @@ class Waiters:
                 self._to_check.pop(name, None)
             if claims.is_full:
                 break
+        if self._leaving:
+            self._let_leave()
         return claims.claims
 
     def _claim_from(self, name: str, claims: EntryClaims, among: Callable[[str], bool]) -> bool:

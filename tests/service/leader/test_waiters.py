@@ -394,3 +394,63 @@ def test_every_entry_has_room_for_one_take_of_any_size(monkeypatch):
         waiters.add(consumer)
     entries = [[claim.consumer for claim in waiters.claims()] for _ in range(2)]
     assert entries == [[consumer] for consumer in consumers]
+
+
+class Leaving:
+    """Counts how often a consumer was told that it may leave."""
+
+    def __init__(self, waiters, consumer):
+        self.told = 0
+        waiters.leave(consumer, self._tell)
+
+    def _tell(self):
+        self.told += 1
+
+
+def test_a_consumer_leaves_at_once_if_no_task_is_ready():
+    waiters = Waiters(Board(a=0, b=3))
+    consumer, other = Consumer("a"), Consumer("b")
+    for one in (consumer, other):
+        waiters.add(one)
+    assert Leaving(waiters, consumer).told == 1
+
+
+def test_a_consumer_does_not_leave_ready_tasks_that_no_entry_could_claim():
+    waiters = Waiters(Board(a=1))
+    consumer = Consumer("a")
+    waiters.add(consumer)
+    leaving = Leaving(waiters, consumer)
+    assert leaving.told == 0
+    (claim,) = waiters.claims()
+    assert (claim.consumer, leaving.told) == (consumer, 1)
+
+
+def test_a_consumer_leaves_when_an_earlier_one_has_claimed_the_tasks():
+    waiters = Waiters(Board(a=1))
+    first, second = Consumer("a"), Consumer("a")
+    for consumer in (first, second):
+        waiters.add(consumer)
+    leaving = Leaving(waiters, second)
+    assert leaving.told == 0
+    assert taken(waiters.claims()) == [(first, "a", 1)]
+    assert leaving.told == 1
+
+
+def test_a_consumer_leaves_when_its_claim_found_no_suitable_task():
+    waiters = Waiters(Board(a=1))
+    consumer = Consumer("a", is_selective=True)
+    waiters.add(consumer)
+    (claim,) = waiters.claims()
+    answer(waiters, claim, 0)
+    assert Leaving(waiters, consumer).told == 1
+    waiters.expect_ready("a", 1)
+    assert Leaving(waiters, consumer).told == 0
+
+
+def test_a_consumer_that_left_in_another_way_is_not_told():
+    waiters = Waiters(Board(a=1))
+    consumer = Consumer("a")
+    waiters.add(consumer)
+    leaving = Leaving(waiters, consumer)
+    waiters.remove(consumer)
+    assert (waiters.claims(), leaving.told) == ([], 0)

@@ -209,6 +209,8 @@ class TakeHandler:
     ) -> tuple[AppliedCommand, Sequence[str]]:
         """Wait among the consumers of the leader; return an empty take when the time is over.
 
+        If tasks are ready and the log accepts no entry, the call waits until the tasks are taken.
+
         Returns:
             The take, and the existing tubes on which the call waited until the time was over.
         """
@@ -223,6 +225,11 @@ class TakeHandler:
             left = max(until - asyncio.get_running_loop().time(), 0.0)
             await asyncio.wait((waiting.outcome,), timeout=left)
             if not waiting.outcome.done():
+                may_leave = asyncio.get_running_loop().create_future()
+                self._waiters.leave(waiting, partial(may_leave.set_result, None))
+                await asyncio.wait(
+                    (waiting.outcome, may_leave), return_when=asyncio.FIRST_COMPLETED
+                )
                 tubes = self._waiters.tubes_of(waiting)
             self._waiters.remove(waiting)
             if not waiting.outcome.done():

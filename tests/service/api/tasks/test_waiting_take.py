@@ -145,6 +145,17 @@ async def test_nothing_is_claimed_after_the_end_of_the_wait():
     assert (outcome.index, outcome.result) == (5, TakeResult(()))
 
 
+async def test_the_wait_does_not_end_before_ready_tasks_can_be_claimed():
+    bench = Bench()
+    waiting = bench.wait(0)
+    await turns_until(lambda: len(bench.waiters) == 1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    bench.answer(await bench.claim(), TASK)
+    assert (await waiting).result.tasks == (TASK,)
+
+
 async def test_a_wait_that_times_out_reports_whether_its_last_scan_was_complete():
     for looks in ([False], [True], [False, True], [True, False]):
         bench = Bench(priority_bound=1)

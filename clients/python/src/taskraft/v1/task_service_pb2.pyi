@@ -214,7 +214,8 @@ class TakeTasksRequest(_message.Message):
     """
     wait_ms: _builtins.int
     """Maximum wait for the first task, up to 60 000. Absent: until 250 ms before the deadline of the
-    call, at most 60 000.
+    call, at most 60 000. While tasks are ready and the leader has no majority to take them, the
+    call goes on until its deadline, because an empty response would be wrong.
     """
     priority_bound: _builtins.int
     """Takes only tasks whose priority is at least as urgent as this. Absent: all. See also
