@@ -54,6 +54,11 @@ STUB_PACKAGES: Final = (
         for name in ("raft", "log")
     ),
     StubPackage(
+        CONTRACT / "taskraft/forwarding/v1",
+        Path("taskraft_service/stubs/forwarding/v1"),
+        Path("service"),
+    ),
+    StubPackage(
         CONTRACT / "externalscaler",
         Path("taskraft_service/stubs/externalscaler"),
         Path("service"),

@@ -270,6 +270,7 @@ class NodeServer:
         if not await components.endpoint.load.wait_idle(seconds):
             log.warning("running calls cancelled", grace_ms=int(seconds * 1000))
         await self._clients.stop(CLOSING_SECONDS)
+        await components.forwarder.finish_ends()
         await components.lease_returns.finish(RETURNS_SECONDS)
         components.proposer.stop()
         await components.forwarder.close()

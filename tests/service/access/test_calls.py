@@ -12,7 +12,6 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from taskraft.v1 import (
     cluster_service_pb2,
-    feed_service_pb2,
     group_service_pb2,
     schedule_service_pb2,
     task_pb2,
@@ -23,6 +22,7 @@ from taskraft_replication.tls.files import TlsUnusable
 from taskraft_service.access import audit
 from taskraft_service.process.node_server import NodeServer
 from taskraft_service.record_budget import RecordBudget
+from taskraft_service.stubs.forwarding.v1 import forwarding_pb2
 from tests.authority import DAY, Authority
 from tests.service.access.secured import (
     GRANTS,
@@ -66,7 +66,8 @@ async def test_a_call_without_credentials_is_refused_before_the_request_is_parse
 ):
     channel = await node.channel()
     metadata = (("authorization", authorization),) if authorization else ()
-    for method in methods_of_the_contract():
+    of_nodes = forwarding_pb2.DESCRIPTOR.services_by_name["ForwardingService"].methods
+    for method in (*methods_of_the_contract(), *of_nodes):
         answer = await answer_to(channel, method, b"\xff nonsense", metadata=metadata, timeout=10)
         assert answer == (grpc.StatusCode.UNAUTHENTICATED, "NO_CREDENTIALS"), method.full_name
 
@@ -201,40 +202,6 @@ async def test_lists_and_counts_contain_only_readable_tubes(node):
 
 
 # ------------------------------------------------------------------------------ the rest
-
-
-async def test_reading_the_feed_needs_permission_for_its_tubes(node):
-    auditor, root = await node.known("auditor"), await node.known("root")
-
-    async def read(caller, *tubes):
-        request = feed_service_pb2.ReadChangesRequest(
-            tubes=tubes, partition=0, to_seq=1, from_seq=1
-        )
-        stream = caller.feed.ReadChanges(request, timeout=10)
-        return await ended(stream)
-
-    assert await read(auditor, MAIL) is grpc.StatusCode.OK
-    assert await read(auditor, MAIL, "secret") is grpc.StatusCode.PERMISSION_DENIED
-    assert await read(auditor) is grpc.StatusCode.PERMISSION_DENIED
-    assert await read(root) is grpc.StatusCode.OK
-
-
-async def test_consumers_of_the_feed_are_listed_only_with_permission(node):
-    async def commit(caller, consumer):
-        request = feed_service_pb2.CommitCursorRequest(
-            consumer=consumer, cursor=feed_service_pb2.FeedCursor(next_seq={0: 0})
-        )
-        await caller.feed.CommitCursor(request)
-
-    async def consumers(caller):
-        shown = await caller.feed.DescribeFeed(feed_service_pb2.DescribeFeedRequest())
-        return [one.name for one in shown.consumers]
-
-    auditor, root = await node.known("auditor"), await node.known("root")
-    await commit(auditor, "billing.lake")
-    await commit(root, "everything")
-    assert await consumers(auditor) == ["billing.lake"]
-    assert await consumers(root) == ["billing.lake", "everything"]
 
 
 @pytest.mark.parametrize("is_put", [False, True])

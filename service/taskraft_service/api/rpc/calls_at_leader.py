@@ -3,13 +3,13 @@
 A leader that hangs, or that the network cut off, sends no answer and closes no connection. Without
 this tracking, a forwarded call would wait for as long as the old leader hangs. A stopping node
 gives up the calls that the client can repeat through another node, because a call may wait for a
-minute.
+minute. A call that the leader can end (see ``call_ends``) gets more time for its answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ import grpc
 from taskraft.v1 import error_pb2
 from taskraft_replication.background import run_beside
 from taskraft_replication.core.types import MemberId
+from taskraft_service.access.caller import Caller
 from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from taskraft_service.api.rpc.status import CODES, CallRefused, refused_for
 from taskraft_service.leader.leadership import LeadershipTracker
@@ -63,12 +64,22 @@ class UnaryCallAtLeader(CancellableCall, Protocol):
         """Return the answer."""
 
 
+@dataclass(slots=True, frozen=True)
+class EndsAtLeader:
+    """How the leader can be asked to end a forwarded call."""
+
+    channel: grpc.aio.Channel
+    caller: Caller
+    key: str
+
+
 @dataclass(slots=True)
 class _CallInFlight:
     """A forwarded call without an answer; ``given_up`` is the error once it is given up."""
 
     leader: MemberId
     may_give_up: Callable[[], bool]
+    ends: EndsAtLeader | None
     given_up: Exception | None = None
 
 
@@ -91,7 +102,11 @@ class CallsAtLeader:
 
     @contextmanager
     def tracked(
-        self, call: CancellableCall, leader: MemberId, may_give_up: Callable[[], bool]
+        self,
+        call: CancellableCall,
+        leader: MemberId,
+        may_give_up: Callable[[], bool],
+        ends: EndsAtLeader | None = None,
     ) -> Iterator[None]:
         """Track a call while its answer is awaited.
 
@@ -99,6 +114,7 @@ class CallsAtLeader:
             call: the call.
             leader: the member that received the call.
             may_give_up: returns whether the client can repeat the call through another node.
+            ends: how the leader can be asked to end the call; None: it cannot.
 
         Raises:
             LeaderLost: the member no longer leads, and the call is still unanswered.
@@ -106,7 +122,7 @@ class CallsAtLeader:
         """
         if self._watch is None:
             self._watch = run_beside(self._follow_leadership())
-        in_flight = self._calls[call] = _CallInFlight(leader, may_give_up)
+        in_flight = self._calls[call] = _CallInFlight(leader, may_give_up, ends)
         try:
             yield
         except asyncio.CancelledError:
@@ -118,11 +134,19 @@ class CallsAtLeader:
         finally:
             del self._calls[call]
 
-    def stop_waiting(self) -> None:
-        """Give up all calls that can be repeated through another node."""
+    def stop_waiting(self, *, unconfirmed: bool = False) -> None:
+        """Give up all calls that can be repeated through another node.
+
+        Args:
+            unconfirmed: also give up calls that the leader has been asked to end.
+        """
         for call, in_flight in self._calls.items():
-            if in_flight.may_give_up():
+            if (in_flight.ends is None or unconfirmed) and in_flight.may_give_up():
                 _give_up(call, in_flight, NodeStops())
+
+    def ended_at_leader(self) -> Sequence[EndsAtLeader]:
+        """Return the calls that leaders can be asked to end."""
+        return [one.ends for one in self._calls.values() if one.ends is not None]
 
     async def _follow_leadership(self) -> None:
         loop = asyncio.get_running_loop()
@@ -180,17 +204,26 @@ class CallAttempts:
     is_lost: bool = False
     undelivered: Callable[[bytes], None] | None = None
 
-    async def answer_of(self, call: UnaryCallAtLeader) -> bytes:
-        """Return the answer of an attempt."""
-        if self.undelivered is None:
+    async def answer_of(
+        self, call: UnaryCallAtLeader, end: Callable[[asyncio.Future[bytes]], None] | None
+    ) -> bytes:
+        """Return the answer of an attempt.
+
+        Args:
+            call: the attempt.
+            end: ends the attempt if the caller has cancelled the call; called with the future
+                answer, which then becomes done. None: nothing has to be undone.
+        """
+        if self.undelivered is None or end is None:
             return await call
         # A cancellation that reaches ``await call`` would drop an answer that has just arrived.
         answer = asyncio.ensure_future(call)
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            call.cancel()
             answer.add_done_callback(partial(_undeliver, self.undelivered))
+            if not answer.done():
+                end(answer)
             raise
 
     def outcome(self, error: Exception) -> Exception:

@@ -21,8 +21,9 @@ from google.protobuf.message_factory import GetMessageClass
 from taskraft.v1 import error_pb2
 from taskraft_replication.errors import NotRaftLeader
 from taskraft_service.access.audit import log_unauthenticated
-from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator
+from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator, value_in
 from taskraft_service.access.caller import ANONYMOUS, Caller, Unauthenticated
+from taskraft_service.api.rpc.call_ends import CALL_KEY, END_CALLS_PATH, end_calls
 from taskraft_service.api.rpc.call_load import CallCounts, CallLoad
 from taskraft_service.api.rpc.calls_at_leader import CallAttempts, ThisNodeLeads
 from taskraft_service.api.rpc.delivery import delivering
@@ -138,14 +139,29 @@ class GrpcEndpoint:
         services: Iterable[ServiceMethods],
         authenticator: Authenticator = OPEN_AUTHENTICATOR,
     ) -> MethodTable:
-        """Return the methods of the services by path; every caller is authenticated first."""
-        return {
+        """Return the methods of the services by path; every caller is authenticated first.
+
+        The table also has the method by which another node ends the calls that it has forwarded.
+        """
+        table = {
             f"/{methods.service.full_name}/{method.name}": self._served(
                 f"/{methods.service.full_name}/{method.name}", methods, method.name, authenticator
             )
             for methods in services
             for method in methods.service.methods
         }
+        table[END_CALLS_PATH] = self._end_calls(authenticator)
+        return table
+
+    def _end_calls(self, authenticator: Authenticator) -> ServedMethod:
+        async def handle(raw: bytes, context: ServerContext) -> bytes:
+            try:
+                return end_calls(raw, self.load.live, authenticator.authenticate(context))
+            except Exception as error:  # noqa: BLE001 - every error gets a status
+                await self._abort(END_CALLS_PATH, context, error)
+
+        guarded = guard(END_CALLS_PATH, handle, authenticator, self._abort)
+        return ServedMethod(CallKind.UNARY, handle, guarded, authenticator)
 
     def _served(
         self, path: str, methods: ServiceMethods, name: str, authenticator: Authenticator
@@ -199,9 +215,12 @@ class GrpcEndpoint:
                 if load.calls > load.calls_max or load.held_bytes > load.bytes_max:
                     load.check_call(size)
                 caller = ANONYMOUS if is_open else authenticator.authenticate(context)
-                if caller.is_restricted:
+                key = value_in(context.invocation_metadata(), CALL_KEY) if method.can_undo else ""
+                if caller.is_restricted or key:
                     live = load.live.add(
-                        LiveCall(caller, context.peer(), request, is_stream=False, first=raw)
+                        LiveCall(
+                            caller, context.peer(), request, is_stream=False, first=raw, key=key
+                        )
                     )
                 answer = await self._execute(path, method, raw, context, caller)
             except BaseException as error:  # noqa: BLE001 - every error gets a status
@@ -260,7 +279,7 @@ class GrpcEndpoint:
                     method.changes_state,
                     undelivered=(
                         (lambda answer: method.undo(raw, answer, caller))
-                        if method.can_undo
+                        if method.can_undo and not method.is_idempotent(raw)
                         else None
                     ),
                 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Final
 
 import grpc
@@ -17,10 +18,12 @@ import grpc.aio
 from taskraft.v1 import error_pb2
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.access.caller import Caller
+from taskraft_service.api.rpc.call_ends import CALL_KEY, CONFIRMATION_SECONDS, CallEnds
 from taskraft_service.api.rpc.calls_at_leader import (
     ANSWER_GRACE_SECONDS,
     CallAttempts,
     CallsAtLeader,
+    EndsAtLeader,
     LeaderLost,
     NodeStops,
     commit_unknown,
@@ -80,6 +83,7 @@ class Forwarder:
         self.route = LeaderRoute(leadership, election_ms, security)
         self._at_leader = CallsAtLeader(leadership)
         self._streams_at_leader = CallsAtLeader(leadership)
+        self._ends = CallEnds()
         self._is_stopping = False
         self.calls = 0
         """Unary calls forwarded since the process started."""
@@ -99,11 +103,18 @@ class Forwarder:
         """Give up calls and streams that the client can repeat through another node.
 
         Streams end at once. Calls wait ``ANSWER_GRACE_SECONDS`` longer, so that answers in transit
-        still arrive.
+        still arrive, and calls that the leader can end wait ``CONFIRMATION_SECONDS``.
         """
         self._is_stopping = True
         self._streams_at_leader.stop_waiting()
-        asyncio.get_running_loop().call_later(ANSWER_GRACE_SECONDS, self._at_leader.stop_waiting)
+        self._ends.end(self._at_leader.ended_at_leader())
+        loop, at_leader = asyncio.get_running_loop(), self._at_leader
+        loop.call_later(ANSWER_GRACE_SECONDS, at_leader.stop_waiting)
+        loop.call_later(CONFIRMATION_SECONDS, partial(at_leader.stop_waiting, unconfirmed=True))
+
+    async def finish_ends(self) -> None:
+        """Wait for the outcomes of the calls that leaders were asked to end."""
+        await self._ends.finish()
 
     async def close(self) -> None:
         """Close all channels."""
@@ -158,13 +169,18 @@ class Forwarder:
             left = None if deadline is None else deadline - loop.time()
             waited = (WAITED_KEY, str(int((loop.time() - arrived_at) * 1000)))
             metadata = (*forwarding_metadata(origin.caller, origin.trace), waited)
+            ends: EndsAtLeader | None = None
+            if attempts.undelivered is not None:
+                ends = EndsAtLeader(channel, origin.caller, self._ends.new_key())
+                metadata = (*metadata, (CALL_KEY, ends.key))
             call = start(raw, timeout=left, metadata=metadata)
             try:
-                with self._at_leader.tracked(call, leader, may_give_up):
-                    return await attempts.answer_of(call)
+                with self._at_leader.tracked(call, leader, may_give_up, ends):
+                    return await attempts.answer_of(
+                        call, partial(self._ends.end_one, ends, call) if ends else None
+                    )
             except NodeStops as error:
-                # The leader releases tasks that a cancelled wait has taken.
-                attempts.is_lost |= not is_wait
+                attempts.is_lost = True
                 raise _draining() from error
             except LeaderLost as error:
                 if not is_idempotent():

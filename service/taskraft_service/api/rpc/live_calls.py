@@ -1,7 +1,8 @@
 """Hold all calls in progress by principal: bound their share of a node, and end revoked calls.
 
 Every call of an authenticated caller is here from its authentication to its end: streams, waits,
-transfers of snapshots, and the calls and streams that this node forwards to the leader. The calls
+transfers of snapshots, and the calls and streams that this node forwards to the leader. So are the
+calls that the node which forwarded them may end (see ``call_ends``), whoever calls. The calls
 of a principal are checked again when a new version of the access file changes the principal. A call
 whose certificate has expired ends as well. A call that passes the check does not notice the check.
 """
@@ -37,6 +38,7 @@ class LiveCall:
         request: the type of the messages of the client.
         is_stream: the call is a stream.
         first: the first message of the client; None: it has not been received yet.
+        key: the key by which the node that has forwarded the call can end it; empty: none.
     """
 
     __slots__ = (
@@ -45,6 +47,7 @@ class LiveCall:
         "ended_by",
         "first",
         "is_stream",
+        "key",
         "request",
         "task",
         "version",
@@ -58,8 +61,10 @@ class LiveCall:
         *,
         is_stream: bool,
         first: bytes | None = None,
+        key: str = "",
     ) -> None:
         self.caller = caller
+        self.key = key
         self.connection = connection
         self.request = request
         self.is_stream = is_stream
@@ -137,11 +142,12 @@ class LiveCalls:
         self._shares = shares
         self._by_principal: dict[str, _PrincipalCalls] = {}
         self._by_expiry: dict[float, dict[LiveCall, None]] = {}
+        self._by_key: dict[str, LiveCall] = {}
         self._to_check: deque[LiveCall] = deque()
         self._checker: asyncio.Task[None] | None = None
 
     def add(self, call: LiveCall) -> LiveCall:
-        """Add a call, and return it; a call without a principal has no share and never ends here.
+        """Add a call, and return it; a call without a principal has no share and is not revoked.
 
         Raises:
             CallRefused: OVERLOADED, the principal has its share of the calls, streams or
@@ -149,6 +155,7 @@ class LiveCalls:
         """
         name = call.caller.name
         if not name:
+            self._add_key(call)
             return call
         own = self._by_principal.get(name)
         if own is None:
@@ -167,11 +174,18 @@ class LiveCalls:
         own.streams += call.is_stream
         if math.isfinite(call.caller.expires_at):
             self._by_expiry.setdefault(call.caller.expires_at, {})[call] = None
+        self._add_key(call)
         return call
+
+    def _add_key(self, call: LiveCall) -> None:
+        if call.key:
+            self._by_key[call.key] = call
 
     def remove(self, call: LiveCall) -> None:
         """Remove a call that has ended, and its reference to the request."""
         call.task = call.first = None
+        if self._by_key.get(call.key) is call:
+            del self._by_key[call.key]
         name = call.caller.name
         if not name:
             return
@@ -193,6 +207,14 @@ class LiveCalls:
         """Return the calls of a principal, the oldest first."""
         own = self._by_principal.get(principal)
         return [] if own is None else list(own.calls)
+
+    def end_forwarded(self, key: str, principal: str) -> None:
+        """End a forwarded call of a principal with DRAINING; no call with this key: do nothing."""
+        call = self._by_key.get(key)
+        if call is not None and call.caller.name == principal:
+            call.end(
+                CallRefused(error_pb2.Error.DRAINING, "the node that forwarded the call gave it up")
+            )
 
     def principals_changed(self, names: Iterable[str]) -> None:
         """Check the calls of principals that are gone or whose credentials or grants differ."""

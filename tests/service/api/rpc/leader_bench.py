@@ -7,11 +7,13 @@ import grpc
 import grpc.aio
 
 from taskraft_replication.core.types import MemberId, RaftRole, SoftState, Term
+from taskraft_service.api.rpc.call_ends import END_CALLS_PATH
 from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.rpc.status import STATUS_KEY, CallRefused, rpc_status
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.node_phases import PhaseMachine
+from taskraft_service.stubs.forwarding.v1 import forwarding_pb2
 
 METHOD = "/taskraft.v1.TaskService/PutTasks"
 ME, LEADER, NEXT_LEADER = MemberId(1), MemberId(2), MemberId(3)
@@ -34,6 +36,7 @@ class Upstream:
     def __init__(self):
         self.answers = []
         self.calls = []
+        self.ends = lambda _keys: None
         self.arrived = asyncio.Event()
 
     async def serve(self, raw, context):
@@ -43,13 +46,19 @@ class Upstream:
             return raw
         answer = self.answers.pop(0)
         if isinstance(answer, asyncio.Future):
-            return await answer
+            answer = await answer
+        if isinstance(answer, bytes):
+            return answer
         if isinstance(answer, CallRefused):
             packed = rpc_status(answer).SerializeToString()
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE, answer.message, ((STATUS_KEY, packed),)
             )
         return await context.abort(answer, "broken")
+
+    async def end_calls(self, raw, _context):
+        self.ends(list(forwarding_pb2.EndCallsRequest.FromString(raw).keys))
+        return b""
 
 
 class Bench:
@@ -72,6 +81,11 @@ async def leader_bench():
     handler = grpc.unary_unary_rpc_method_handler(upstream.serve)
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler("taskraft.v1.TaskService", {"PutTasks": handler}),)
+    )
+    end_calls = grpc.unary_unary_rpc_method_handler(upstream.end_calls)
+    name, method = END_CALLS_PATH.strip("/").split("/")
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(name, {method: end_calls}),)
     )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -15,6 +15,7 @@ from taskraft_service.access.caller import (
     Credential,
     NodeCaller,
 )
+from taskraft_service.api.rpc.call_ends import CALL_KEY
 from taskraft_service.api.rpc.calls_at_leader import (
     ANSWER_GRACE_SECONDS,
     CallAttempts,
@@ -275,7 +276,8 @@ async def test_a_stopping_node_gives_up_calls_that_another_node_can_repeat(bench
             async with asyncio.timeout(20):
                 await call
         assert refused.value.reason == error_pb2.Error.DRAINING
-    assert (attempts.is_lost, waiting.is_lost) == (True, False)
+    assert attempts.is_lost
+    assert waiting.is_lost
     assert not calls[0].done()
     for answer in answers:
         if not answer.cancelled():
@@ -306,9 +308,6 @@ def test_a_forwarded_call_carries_its_hops_and_its_waiting_time():
     assert waited_seconds({WAITED_KEY: "1500"}) == 1.5
 
 
-# ------------------------------------------------------------------------------ streams
-
-
 async def test_an_answer_that_arrives_with_the_cancellation_is_undelivered(bench, monkeypatch):
     bench.leads(LEADER)
     undelivered = []
@@ -331,3 +330,86 @@ async def test_an_answer_that_arrives_with_the_cancellation_is_undelivered(bench
     await asyncio.wait((calling,))
     assert calling.cancelled()
     assert undelivered == [b"raw"]
+
+
+# ------------------------------------------------------------------------------ calls to end
+
+
+class Take:
+    """A forwarded call that waits at the leader until the leader is asked to end the call."""
+
+    def __init__(self, bench):
+        self.undelivered = []
+        self.attempts = CallAttempts(undelivered=self.undelivered.append)
+        self.answer = asyncio.get_running_loop().create_future()
+        self.key = ""
+        self._bench = bench
+        bench.upstream.answers.append(self.answer)
+
+    async def waits(self):
+        bench = self._bench
+        calling = asyncio.ensure_future(bench.call(is_wait=True, attempts=self.attempts))
+        await bench.upstream.arrived.wait()
+        self.key = bench.upstream.calls[-1][1][CALL_KEY]
+        return calling
+
+
+async def test_a_stopping_node_returns_the_tasks_that_the_leader_had_leased(bench):
+    bench.leads(LEADER)
+    take = Take(bench)
+    calling = await take.waits()
+
+    def end(keys):
+        assert keys == [take.key]
+        take.answer.set_result(b"leased")
+
+    bench.upstream.ends = end
+    bench.forwarder.stop_waiting()
+    assert await calling == b"leased"
+    assert not take.attempts.is_lost
+
+
+async def test_a_stopping_node_knows_the_outcome_of_a_call_that_the_leader_ended(bench):
+    bench.leads(LEADER)
+    take = Take(bench)
+    calling = await take.waits()
+    draining = CallRefused(error_pb2.Error.DRAINING, "given up")
+    bench.upstream.ends = lambda _keys: take.answer.set_result(draining)
+    bench.forwarder.stop_waiting()
+    with pytest.raises(CallRefused) as refused:
+        await calling
+    assert refused.value.reason == error_pb2.Error.DRAINING
+    assert not take.attempts.is_lost
+
+
+async def test_a_stopping_node_does_not_know_the_outcome_that_the_leader_keeps_to_itself(bench):
+    bench.leads(LEADER)
+    take = Take(bench)
+    calling = await take.waits()
+    bench.forwarder.stop_waiting()
+    with pytest.raises(CallRefused) as refused:
+        await calling
+    assert refused.value.reason == error_pb2.Error.DRAINING
+    assert take.attempts.is_lost
+
+
+async def test_a_cancelled_call_is_ended_at_the_leader_and_its_tasks_are_undelivered(bench):
+    bench.leads(LEADER)
+    take = Take(bench)
+    calling = await take.waits()
+    bench.upstream.ends = lambda _keys: take.answer.set_result(b"leased")
+    calling.cancel()
+    await asyncio.wait((calling,))
+    assert calling.cancelled()
+    await bench.forwarder.finish_ends()
+    assert take.undelivered == [b"leased"]
+
+
+async def test_a_cancelled_call_at_a_leader_that_does_not_answer_is_cancelled_there(bench):
+    bench.leads(LEADER)
+    take = Take(bench)
+    calling = await take.waits()
+    calling.cancel()
+    await bench.forwarder.finish_ends()
+    await turns_until(take.answer.cancelled)
+    assert take.undelivered == []

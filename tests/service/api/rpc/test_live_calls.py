@@ -5,10 +5,13 @@ import math
 
 import pytest
 
+from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import ANONYMOUS, PermissionDenied, Unauthenticated
+from taskraft_service.api.rpc.call_ends import KEYS_MAX, end_calls
 from taskraft_service.api.rpc.live_calls import LiveCall, LiveCalls, PrincipalShares, share_of
 from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.stubs.forwarding.v1 import forwarding_pb2
 
 FIRST = pb.WaitTasksRequest(tube="mail").SerializeToString()
 
@@ -35,12 +38,12 @@ class Bench:
         self.live = LiveCalls(PrincipalShares(calls_max, streams_max, connections_max))
         self.tasks = []
 
-    def open(self, caller, *, first=FIRST, is_stream=True, connection="a"):
+    def open(self, caller, *, first=FIRST, is_stream=True, connection="a", key=""):
         """Start a call that waits until it is ended, and returns why it was ended."""
 
         async def serve():
             call = LiveCall(
-                caller, connection, pb.WaitTasksRequest, is_stream=is_stream, first=first
+                caller, connection, pb.WaitTasksRequest, is_stream=is_stream, first=first, key=key
             )
             self.live.add(call)
             try:
@@ -192,3 +195,34 @@ def test_a_share_leaves_slots_for_other_principals():
     assert share_of(200, 15_000) == 150
     assert share_of(1, 7_500) == 1
     assert share_of(10_000, 5) == 5
+
+
+@pytest.mark.parametrize("caller", [Caller("a"), ANONYMOUS], ids=["principal", "anonymous"])
+async def test_the_node_that_forwarded_a_call_ends_it_by_its_key(caller):
+    bench = Bench()
+    ended, other = (bench.open(caller, is_stream=False, key=key) for key in ("k-1", "k-2"))
+    await asyncio.sleep(0)
+    keys = [*(f"x-{number}" for number in range(KEYS_MAX - 1)), "k-1"]
+    end_calls(forwarding_pb2.EndCallsRequest(keys=keys).SerializeToString(), bench.live, caller)
+    assert (await ended).reason == error_pb2.Error.DRAINING
+    assert not other.done()
+    bench.live.end_forwarded("k-1", caller.name)  # has ended already
+    bench.live.end_forwarded("", caller.name)
+
+
+async def test_a_key_ends_no_call_of_another_principal():
+    bench = Bench()
+    call = bench.open(Caller("a"), is_stream=False, key="k-1")
+    await asyncio.sleep(0)
+    for other in (Caller("b"), ANONYMOUS):
+        bench.live.end_forwarded("k-1", other.name)
+    await asyncio.sleep(0)
+    assert not call.done()
+
+
+def test_a_request_ends_a_bounded_number_of_calls():
+    keys = ["k"] * (KEYS_MAX + 1)
+    request = forwarding_pb2.EndCallsRequest(keys=keys).SerializeToString()
+    with pytest.raises(CallRefused) as refused:
+        end_calls(request, Bench().live, ANONYMOUS)
+    assert refused.value.reason == error_pb2.Error.INVALID_FIELD

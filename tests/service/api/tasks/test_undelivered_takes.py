@@ -172,6 +172,15 @@ async def test_a_cancelled_take_at_a_follower_releases_its_tasks(tmp_path, edge,
         assert await attempts_after(leader, follower, after_forward) == [1] * ROUNDS
 
 
+async def test_a_take_at_a_follower_that_is_cancelled_while_the_leader_answers_releases_its_tasks(
+    tmp_path, after_take
+):
+    async with cluster_in(tmp_path) as three:
+        leader, follower = three.leader, three.followers[0]
+        await create(leader)
+        assert await attempts_after(leader, follower, after_take) == [1] * ROUNDS
+
+
 async def attempts_after(leader, called, hook):
     """Cancel takes, each on its way to the caller; return the attempts of the next takes."""
     attempts = []

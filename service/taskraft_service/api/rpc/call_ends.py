@@ -1,0 +1,107 @@
+"""End forwarded calls at the leader, and wait for their outcomes.
+
+A cancelled call has no answer. If a follower cancelled a take that waits on the leader, the take
+might have leased tasks whose answer the follower no longer receives, and nobody would settle the
+leases. So the follower gives each such call a key, asks the leader to end the calls with the keys,
+and then receives their answers: the leased tasks, or a refusal without effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from itertools import count
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from taskraft.v1 import error_pb2
+from taskraft_replication.background import Background
+from taskraft_service.access.caller import Caller
+from taskraft_service.api.rpc.calls_at_leader import CancellableCall, EndsAtLeader
+from taskraft_service.api.rpc.forwarding_metadata import forwarding_metadata
+from taskraft_service.api.rpc.live_calls import LiveCalls
+from taskraft_service.api.rpc.methods import parse_request
+from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.stubs.forwarding.v1 import forwarding_pb2 as pb
+
+END_CALLS_PATH: Final = "/taskraft.forwarding.v1.ForwardingService/EndCalls"
+CALL_KEY: Final = "x-taskraft-call-key"
+"""Metadata key of the key of a forwarded call that the leader can end."""
+KEYS_MAX: Final = 1_000
+"""Maximum number of calls that one request ends."""
+CONFIRMATION_SECONDS: Final = 0.8
+"""Maximum time that a node waits for the answer of a call that the leader was asked to end. Shorter
+than the time that a failed node gives to its running calls."""
+
+
+def end_calls(raw: bytes, live: LiveCalls, caller: Caller) -> bytes:
+    """Serve EndCalls on the leader, and return the answer.
+
+    Raises:
+        CallRefused: INVALID_FIELD.
+    """
+    keys = parse_request(pb.EndCallsRequest, raw).keys
+    if len(keys) > KEYS_MAX:
+        raise CallRefused(
+            error_pb2.Error.INVALID_FIELD, f"keys: {len(keys)} keys, at most {KEYS_MAX}"
+        )
+    for key in keys:
+        live.end_forwarded(key, caller.name)
+    return pb.EndCallsResponse().SerializeToString()
+
+
+class CallEnds:
+    """Asks leaders to end calls that this node has forwarded."""
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_hex(16)
+        self._numbers = count(1)
+        self._requests = Background()
+
+    def new_key(self) -> str:
+        """Return a key for one forwarded call, which other callers cannot guess."""
+        return f"{self._prefix}-{next(self._numbers)}"
+
+    def end(self, calls: Iterable[EndsAtLeader]) -> None:
+        """Ask leaders to end calls; the answers of the calls arrive as usual, if at all."""
+        keys: dict[tuple[grpc.aio.Channel, str], list[str]] = {}
+        callers: dict[str, Caller] = {}
+        for call in calls:
+            callers[call.caller.name] = call.caller
+            keys.setdefault((call.channel, call.caller.name), []).append(call.key)
+        for (channel, name), own in keys.items():
+            for first in range(0, len(own), KEYS_MAX):
+                some = own[first : first + KEYS_MAX]
+                self._requests.start(_end(channel, callers[name], some))
+
+    def end_one(
+        self, ends: EndsAtLeader, call: CancellableCall, answer: asyncio.Future[bytes]
+    ) -> None:
+        """Ask the leader to end one call, and cancel the call if its answer does not arrive."""
+        self._requests.start(_end_one(ends, call, answer))
+
+    async def finish(self) -> None:
+        """Wait for the outcomes of the calls that leaders were asked to end."""
+        await self._requests.ended()
+
+
+async def _end_one(
+    ends: EndsAtLeader, call: CancellableCall, answer: asyncio.Future[bytes]
+) -> None:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + CONFIRMATION_SECONDS
+    await _end(ends.channel, ends.caller, (ends.key,))
+    await asyncio.wait((answer,), timeout=max(until - loop.time(), 0.0))
+    call.cancel()
+
+
+async def _end(channel: grpc.aio.Channel, caller: Caller, keys: Collection[str]) -> None:
+    start: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(END_CALLS_PATH)
+    request = pb.EndCallsRequest(keys=keys).SerializeToString()
+    # A leader that cannot be asked does not answer the calls either.
+    with suppress(grpc.aio.AioRpcError):
+        await start(request, timeout=CONFIRMATION_SECONDS, metadata=forwarding_metadata(caller, ()))
