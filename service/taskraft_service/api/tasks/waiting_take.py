@@ -63,6 +63,7 @@ class WaitingTake:
         self._release = release
         self._claimed = False
         self._abandoned = False
+        self._redirected = False
         self._sources = sources
         self.sources = sources.names
         self._remaining = set(sources.names)
@@ -89,7 +90,9 @@ class WaitingTake:
 
     def wanted_tasks(self) -> int:
         """Return the number of tasks that the consumer can accept beyond its unanswered claims."""
-        return 0 if self._claimed or self.outcome.done() else self._request.tasks_max or 1
+        if self._claimed or self._redirected or self.outcome.done():
+            return 0
+        return self._request.tasks_max or 1
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> EncodedCommand:
         """Return a take from existing tubes, whose result is later passed to ``answered``."""
@@ -113,6 +116,8 @@ class WaitingTake:
             self.cut_short = outcome.result.cut_short
             if outcome.result.tasks:
                 self._finish(outcome, outcome.result.tasks)
+        if self._redirected:
+            self._fail(NotProposed("leadership was lost"))
 
     def _finish(self, outcome: AppliedCommand, tasks: Sequence[TaskView]) -> None:
         """End the call with its first tasks; release the tasks if the caller has disconnected."""
@@ -142,8 +147,13 @@ class WaitingTake:
         self._abandoned = not self._request.request_id
 
     def redirect(self) -> None:
-        """End the call with NotProposed, so that it continues on the next leader."""
-        self._fail(NotProposed("leadership was lost"))
+        """End the call with NotProposed, so that it continues on the next leader.
+
+        An unanswered claim decides first, because it may still lease tasks to the caller.
+        """
+        self._redirected = True
+        if not self._claimed:
+            self._fail(NotProposed("leadership was lost"))
 
     def _fail(self, error: Exception) -> None:
         if not self.outcome.done():

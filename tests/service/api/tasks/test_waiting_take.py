@@ -202,6 +202,42 @@ async def test_a_failed_claim_ends_the_wait(error):
         await waiting
 
 
+async def test_a_lost_leadership_ends_a_wait_without_a_claim_at_once():
+    bench = Bench()
+    waiting = bench.wait(10)
+    await turns_until(lambda: len(bench.waiters) == 1)
+    bench.taker.redirect()
+    with pytest.raises(NotProposed):
+        await waiting
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (AppliedCommand(9, 9, 0, TakeResult((TASK,))), None),
+        (AppliedCommand(9, 9, 0, TakeResult(())), NotProposed),
+        (OutcomeUnknown("?"), OutcomeUnknown),
+        (NotProposed("lost"), NotProposed),
+    ],
+    ids=["leased", "empty", "unknown", "not proposed"],
+)
+async def test_a_lost_leadership_leaves_the_end_of_a_wait_to_its_claim(answer, error):
+    bench = Bench()
+    waiting = bench.wait(10)
+    claim = await bench.claim()
+    bench.taker.redirect()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    claim.consumer.answered(claim, answer)
+    if error is None:
+        assert (await waiting).result.tasks == (TASK,)
+    else:
+        with pytest.raises(error):
+            await waiting
+    assert bench.taker.wanted_tasks() == 0
+
+
 async def test_a_refused_take_ends_the_wait():
     bench = Bench()
     waiting = bench.wait(10)
