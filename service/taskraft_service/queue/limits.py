@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+OBJECT_LIMITS: Final = (
+    "tubes_max",
+    "sessions_max",
+    "sessions_share_max",
+    "schedules_max",
+    "groups_max",
+    "consumers_max",
+    "bulk_sweeps_open_max",
+)
+"""Names of the limits on numbers of objects. A limit whose name ends with ``share_max`` is for each
+principal; the others are for the cluster."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -15,6 +28,8 @@ class Limits:
 
     tubes_max: int = 10_000
     sessions_max: int = 100_000
+    sessions_share_max: int = 75_000
+    """Maximum number of open sessions of one principal."""
     session_taken_max: int = 100_000
     """Maximum number of leases that one session holds; a take beyond this maximum returns no task.
     """

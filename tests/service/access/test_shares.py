@@ -1,8 +1,11 @@
 """One principal cannot take all slots of a node, and a stream must begin with a message."""
 
+from dataclasses import replace
+
 import grpc
 import pytest
 
+from taskraft.v1 import session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc import grpc_calls
 from tests.service.access.secured import MAIL, refusal, secured, subscribed
@@ -54,3 +57,21 @@ async def test_a_stream_that_has_begun_may_be_silent(tmp_path, monkeypatch, edge
         while not (await stream.read()).HasField("heartbeat"):
             pass
         stream.cancel()
+
+
+def opening(stubs):
+    return stubs.sessions.OpenSession(session_service_pb2.OpenSessionRequest(ttr_ms=60_000))
+
+
+@pytest.mark.parametrize(("create", "kind"), [(opening, "sessions")], ids=["sessions"])
+async def test_a_principal_has_a_share_of_the_state(tmp_path, create, kind):
+    async with secured(tmp_path) as node:
+        state = node.server.components.machine.queue._state
+        state.limits = replace(state.limits, **{f"{kind}_share_max": 1})
+        mailer, rival = await node.known("mailer"), await node.known("rival")
+        await create(mailer)
+        assert await refusal(create(mailer)) == (
+            "LIMIT_REACHED",
+            {"limit": f"{kind}_share_max", "value": "1", "principal": "mailer"},
+        )
+        await create(rival)

@@ -218,7 +218,9 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
         ErrorReason(
             errors.LimitReached,
             "The cluster has reached its maximum number of tubes, sessions, groups, schedules or "
-            "feed consumers, or the leader has reached its memory limit for temporary tubes.",
+            "feed consumers, the principal has reached its share of them, or the leader has "
+            "reached its memory limit for temporary tubes. The metadata name the limit and its "
+            "number.",
             "Remove entries that are no longer needed.",
         ),
         ErrorReason(

@@ -351,7 +351,7 @@ def addition_to(roster: Roster, wanted: MemberInfo, key: str) -> tuple[MemberId,
             raise CallRefused(
                 error_pb2.Error.LIMIT_REACHED,
                 f"a cluster has at most {MEMBERS_MAX} members",
-                {"limit": str(MEMBERS_MAX)},
+                {"limit": "members_max", "value": str(MEMBERS_MAX)},
             )
         info = replace(wanted, member=MemberId(roster.last_member + 1))
         return info.member, change_of(MemberChangeKind.ADD_LEARNER, info, key)

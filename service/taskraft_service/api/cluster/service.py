@@ -38,6 +38,7 @@ from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.clock_keeper import ClockKeeper
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.version_keeper import UpgradeBlocked, VersionKeeper
+from taskraft_service.queue.limits import OBJECT_LIMITS
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ClusterService"]
 FEATURES: Final = ("feed.columns", "forwarding", "health.leader")
@@ -162,6 +163,8 @@ class ClusterService:
     def _limits(self) -> Mapping[str, int]:
         named = {name.lower(): number for name, number in vars(limits).items() if name.isupper()}
         named = {name: number for name, number in named.items() if isinstance(number, int)}
+        objects = self._reader.applied.limits
+        named |= {name: getattr(objects, name) for name in OBJECT_LIMITS}
         return {**named, "payload_bytes_max": self._config.payload_bytes_max}
 
     async def get_cluster_state(

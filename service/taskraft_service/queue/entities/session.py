@@ -172,6 +172,10 @@ class SessionRegistry(dict[str, QueueSession]):
             )
         return session
 
+    def count_of(self, owner: str) -> int:
+        """Return the number of open sessions of a principal."""
+        return len(self.by_owner.get(owner, ()))
+
     def add(self, session: QueueSession) -> None:
         """Add an opened session."""
         self[session.id] = session

@@ -15,7 +15,8 @@ from taskraft_service.queue.entities.bulk_sweep import (
     BulkState,
     BulkSweep,
 )
-from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
+from taskraft_service.queue.entities.quotas import total_refusal
+from taskraft_service.queue.entities.refusal import CountResult, Refusal
 from taskraft_service.queue.operations import admin, kick_bury_delete, move
 from taskraft_service.queue.operations.admin import Restart
 from taskraft_service.queue.operations.command_definition import (
@@ -112,10 +113,11 @@ def start_bulk_sweep(state: QueueState, command: StartBulkSweep) -> BulkSweepRes
     if refusal is not None:
         return refusal
     if len(sweeps.open) >= limits.bulk_sweeps_open_max:
-        return Refusal(
-            Reason.LIMIT_REACHED,
-            "the maximum number of bulk sweeps runs or waits; wait for one of them, or stop it",
-            {"limit": str(limits.bulk_sweeps_open_max)},
+        return total_refusal(
+            "bulk_sweeps_open_max",
+            limits.bulk_sweeps_open_max,
+            "bulk sweeps that run or wait",
+            "wait for one of them, or stop it",
         )
     sweeps.forget_old(state.stamp.at_ms - limits.bulk_retention_ms)
     sweep = BulkSweep(sweeps.number + 1, request, tube.number, state.stamp.at_ms)

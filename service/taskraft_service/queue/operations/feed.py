@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from taskraft_service.queue.entities.quotas import total_refusal
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.feed.feed_consumers import FeedConsumer
 from taskraft_service.queue.operations.command_definition import (
@@ -83,8 +84,8 @@ def _refusal(state: QueueState, command: CommitCursor) -> Refusal | None:
         return Refusal(Reason.INVALID_FIELD, f"{field}: {text}", {"field": field}, tuple(wrong))
     most = state.limits.consumers_max
     if state.consumers.get(command.consumer) is None and len(state.consumers) >= most:
-        text = "the feed has the maximum number of consumers; remove unused ones"
-        return Refusal(Reason.LIMIT_REACHED, text, {"limit": str(most)})
+        advice = "remove unused ones"
+        return total_refusal("consumers_max", most, "consumers of the change feed", advice)
     return None
 
 

@@ -12,6 +12,7 @@ from taskraft_service.queue.entities.group import (
     wrong_state,
 )
 from taskraft_service.queue.entities.ownership import EVERYBODY, Ownership
+from taskraft_service.queue.entities.quotas import total_refusal
 from taskraft_service.queue.entities.refusal import Reason, Refusal, together
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
@@ -114,11 +115,8 @@ def create_group(state: QueueState, command: CreateGroup) -> GroupResult | Refus
         return Refusal(Reason.GROUP_EXISTS, text, {"group": command.name})
     is_full = len(groups) >= state.limits.groups_max
     if is_full and not groups.ended:
-        return Refusal(
-            Reason.LIMIT_REACHED,
-            "the maximum number of unfinished groups exists; wait until one ends",
-            {"limit": str(state.limits.groups_max)},
-        )
+        advice = "wait until one ends"
+        return total_refusal("groups_max", state.limits.groups_max, "unfinished groups", advice)
     wrong = _refusal_of_group_tasks(state, command, "group.")
     if wrong is not None:
         return wrong

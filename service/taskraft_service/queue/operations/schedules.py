@@ -15,6 +15,7 @@ from taskraft_service.queue.entities.ownership import (
     Ownership,
     ownership_of_later,
 )
+from taskraft_service.queue.entities.quotas import total_refusal
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.task_state import OPEN
 from taskraft_service.queue.entities.tube import QueueTask
@@ -134,11 +135,8 @@ def create_schedule(state: QueueState, command: CreateSchedule) -> ScheduleResul
             {"schedule": command.name},
         )
     if len(schedules) >= state.limits.schedules_max:
-        return Refusal(
-            Reason.LIMIT_REACHED,
-            "the maximum number of schedules exists; delete unused schedules",
-            {"limit": str(state.limits.schedules_max)},
-        )
+        most, advice = state.limits.schedules_max, "delete unused schedules"
+        return total_refusal("schedules_max", most, "schedules", advice)
     refusal = _refusal_of_options(state, command.options)
     if refusal is not None:
         return refusal

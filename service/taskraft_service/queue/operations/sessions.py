@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS, after
-from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.quotas import share_refusal, total_refusal
+from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal
 from taskraft_service.queue.entities.session import QueueSession, SessionView
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
@@ -102,12 +103,9 @@ def open_session(state: QueueState, command: OpenSession) -> SessionResult | Ref
     session = state.sessions.get(command.session_id)
     if session is not None:
         return SessionResult(session.view())
-    if len(state.sessions) >= state.limits.sessions_max:
-        return Refusal(
-            Reason.LIMIT_REACHED,
-            "the maximum number of sessions is open; close unused sessions",
-            {"limit": str(state.limits.sessions_max)},
-        )
+    refusal = _refusal_to_open(state, command.owner)
+    if refusal is not None:
+        return refusal
     state.sessions.number += 1
     default_ttr_ms = max(command.ttr_ms, 0)
     ttr_ms = session_ttr_ms(state, default_ttr_ms) if command.as_settings else default_ttr_ms
@@ -122,6 +120,17 @@ def open_session(state: QueueState, command: OpenSession) -> SessionResult | Ref
         session.expires_ms = after(state.now_ms, ttr_ms)
     state.set_session_timer(session)
     return SessionResult(session.view())
+
+
+def _refusal_to_open(state: QueueState, owner: str) -> Refusal | None:
+    """Return why a principal cannot open a further session, or None."""
+    sessions, limits, advice = state.sessions, state.limits, "close unused sessions"
+    if len(sessions) >= limits.sessions_max:
+        return total_refusal("sessions_max", limits.sessions_max, "sessions", advice)
+    most = limits.sessions_share_max
+    if owner and sessions.count_of(owner) >= most:
+        return share_refusal("sessions_share_max", most, "sessions", owner, advice)
+    return None
 
 
 def keep_sessions(state: QueueState, command: KeepSessions) -> KeepResult:

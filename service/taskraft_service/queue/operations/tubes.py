@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import Operation
+from taskraft_service.queue.entities.quotas import total_refusal
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, first_of
 from taskraft_service.queue.entities.task_state import FINISHED, TAKEN, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
@@ -131,11 +132,7 @@ def _refusal(state: QueueState, command: CreateTube) -> Refusal | None:
     if refusals:
         return first_of(refusals)
     if len(state.tubes) >= state.limits.tubes_max:
-        return Refusal(
-            Reason.LIMIT_REACHED,
-            "the maximum number of tubes exists; drop unused tubes",
-            {"limit": str(state.limits.tubes_max)},
-        )
+        return total_refusal("tubes_max", state.limits.tubes_max, "tubes", "drop unused tubes")
     return None
 
 

@@ -13,6 +13,7 @@ from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.feed.change_feed import ChangeFeed
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.registry import Command, predict_ready_tubes
 from taskraft_service.queue.operations.selection import ByIds, ByKeys, named
 from taskraft_service.queue.persistence.state_records import digest_of
@@ -60,6 +61,11 @@ class QueueReaders(LeaderReaders):
     def clock_term(self) -> int:
         """Return the term of the last leader whose Startup is applied."""
         return self._state.clock_term
+
+    @property
+    def limits(self) -> Limits:
+        """Return the limits of the queue."""
+        return self._state.limits
 
     @property
     def tube_count(self) -> int:

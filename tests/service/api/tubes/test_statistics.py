@@ -17,6 +17,7 @@ from taskraft_service.api.cluster.service import server_version
 from taskraft_service.process.metrics.tubes import TubeCollector
 from taskraft_service.process.services import servicers
 from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.limits import OBJECT_LIMITS, Limits
 from tests.service.conftest import ack, create, put, take
 
 pytestmark = pytest.mark.real_time
@@ -129,6 +130,9 @@ async def test_a_node_shows_its_version_and_limits(node):
     info = await node.cluster.GetServerInfo(cluster_service_pb2.GetServerInfoRequest())
     assert info.version == server_version()
     assert info.limits["take_tasks_max"] == 1_000
+    limits = Limits()
+    for name in OBJECT_LIMITS:
+        assert info.limits[name] == getattr(limits, name)
 
 
 async def test_empty_peeks_and_takes_are_counted_and_logged(node):

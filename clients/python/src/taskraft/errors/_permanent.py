@@ -50,7 +50,7 @@ class LimitError(TaskraftError):
 
 
 class LimitReached(LimitError):
-    """The cluster has reached its maximum number of tubes, sessions, groups or schedules."""
+    """The cluster or the principal has the maximum number of tubes, sessions or other objects."""
 
     reason = "LIMIT_REACHED"
 

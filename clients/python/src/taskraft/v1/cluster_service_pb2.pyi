@@ -80,7 +80,9 @@ class GetServerInfoResponse(_message.Message):
     """
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Limits by name, for example payload_bytes_max."""
+        """Limits by name, for example payload_bytes_max. The limits on numbers of objects in the cluster
+        are among them, and those for each principal, for example sessions_max and sessions_share_max.
+        """
 
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

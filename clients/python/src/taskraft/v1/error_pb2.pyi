@@ -112,7 +112,9 @@ class Error(_message.Message):
         """A rate limit was reached. RESOURCE_EXHAUSTED with RetryInfo."""
         LIMIT_REACHED: Error._Reason.ValueType  # 32
         """The cluster has reached its maximum number of tubes, sessions, groups, schedules or feed
-        consumers, or the leader its memory limit for temporary tubes. RESOURCE_EXHAUSTED.
+        consumers, or the principal its share of them, or the leader its memory limit for temporary
+        tubes. Metadata limit is the name of the limit, value the maximum in force, and
+        principal the principal of a limit for each principal. RESOURCE_EXHAUSTED.
         """
         OVERLOADED: Error._Reason.ValueType  # 33
         """The node has reached its maximum number of concurrent requests. RESOURCE_EXHAUSTED with
@@ -258,7 +260,9 @@ class Error(_message.Message):
     """A rate limit was reached. RESOURCE_EXHAUSTED with RetryInfo."""
     LIMIT_REACHED: Error.Reason.ValueType  # 32
     """The cluster has reached its maximum number of tubes, sessions, groups, schedules or feed
-    consumers, or the leader its memory limit for temporary tubes. RESOURCE_EXHAUSTED.
+    consumers, or the principal its share of them, or the leader its memory limit for temporary
+    tubes. Metadata limit is the name of the limit, value the maximum in force, and
+    principal the principal of a limit for each principal. RESOURCE_EXHAUSTED.
     """
     OVERLOADED: Error.Reason.ValueType  # 33
     """The node has reached its maximum number of concurrent requests. RESOURCE_EXHAUSTED with

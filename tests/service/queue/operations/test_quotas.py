@@ -1,0 +1,145 @@
+"""Limits on the number of objects: in the cluster, and of one principal."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.limits import OBJECT_LIMITS, Limits
+from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
+from taskraft_service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+SECURITY_PAGE = Path(__file__).parents[4] / "docs/security.md"
+
+
+@dataclass
+class Kind:
+    """A kind of objects that principals own.
+
+    ``create`` returns the command that creates an object of a name and an owner; ``remove`` the
+    commands after which the object of a name does not count any more.
+    """
+
+    create: Any
+    remove: Any
+
+
+KINDS = {
+    "sessions": Kind(
+        lambda name, owner: OpenSession(name, owner=owner), lambda name: [CloseSession(name)]
+    ),
+}
+
+
+class Node:
+    def __init__(self, name, **limits):
+        self.kind = KINDS[name]
+        self.limits = Limits(**limits)
+        self.store = MemoryStore()
+        self.queue = Queue(self.store, self.limits)
+        self.index = 0
+        self.do(Startup(1, 0, "feed", 1))
+
+    def do(self, *entry):
+        self.index += 1
+        return self.queue.apply(self.index, 1_000, entry)
+
+    def create(self, name, owner):
+        (result,) = self.do(self.kind.create(name, owner))
+        return result if isinstance(result, Refusal) else None
+
+    def remove(self, name):
+        results = self.do(*self.kind.remove(name))
+        assert not any(isinstance(result, Refusal) for result in results)
+
+    def restart(self):
+        self.store.write(self.queue.collect_writes())
+        self.queue = Queue(self.store, self.limits)
+
+
+def full(name):
+    """Return a node on which the principal ``a`` has two objects, the maximum."""
+    node = Node(name, **{f"{name}_share_max": 2})
+    assert node.create("a1", "a") is None
+    assert node.create("a2", "a") is None
+    return node
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_principal_has_at_most_its_share(name, restarts):
+    node = full(name)
+    if restarts:
+        node.restart()
+    refusal = node.create("a3", "a")
+    assert refusal.reason is Reason.LIMIT_REACHED
+    assert refusal.metadata == {"limit": f"{name}_share_max", "value": "2", "principal": "a"}
+    assert '"a" has 2 ' in refusal.message
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_others_have_a_share_of_their_own(name):
+    node = full(name)
+    assert node.create("b1", "b") is None
+    assert node.create("b2", "b") is None
+    assert node.create("b3", "b").metadata["principal"] == "b"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_objects_without_an_owner_have_no_share(name):
+    node = full(name)
+    assert [node.create(f"n{number}", "") for number in range(5)] == [None] * 5
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_removed_object_does_not_count(name, restarts):
+    node = full(name)
+    if restarts:
+        node.restart()
+    node.remove("a1")
+    assert node.create("a3", "a") is None
+    assert node.create("a4", "a").reason is Reason.LIMIT_REACHED
+    node.remove("a2")
+    node.remove("a3")
+    assert [node.create(again, "a") for again in ("a1", "a2")] == [None, None]
+    assert node.create("a4", "a").reason is Reason.LIMIT_REACHED
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_refused_object_changes_nothing(name):
+    refused, idle = full(name), full(name)
+    assert refused.create("a3", "a").reason is Reason.LIMIT_REACHED
+    idle.do()
+    assert refused.queue.digest() == idle.queue.digest()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_cluster_has_a_maximum_for_all(name):
+    node = Node(name, **{f"{name}_max": 2})
+    assert [node.create(one, one) for one in "ab"] == [None, None]
+    refusal = node.create("c", "c")
+    assert refusal.reason is Reason.LIMIT_REACHED
+    assert refusal.metadata == {"limit": f"{name}_max", "value": "2"}
+
+
+def test_one_principal_leaves_a_quarter_to_others():
+    limits = Limits()
+    shares = [name for name in OBJECT_LIMITS if name.endswith("_share_max")]
+    assert {name.removesuffix("_share_max") for name in shares} == set(KINDS)
+    for name in shares:
+        total = getattr(limits, name.replace("_share_max", "_max"))
+        assert 10_000 < getattr(limits, name) <= total * 3 // 4
+
+
+def test_the_documentation_shows_the_limits():
+    text = SECURITY_PAGE.read_text().replace(" ", "")
+    limits = Limits()
+    for name in KINDS:
+        share, total = f"{name}_share_max", f"{name}_max"
+        row = f"|{getattr(limits, share)}(`{share}`)|{getattr(limits, total)}(`{total}`)|"
+        assert row in text
