@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice, takewhile
 from typing import Final, Literal, TypeAlias, TypeVar, get_args
 
@@ -13,9 +14,10 @@ from taskraft.v1 import schedule_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import limits
 from taskraft_service.access.caller import Caller, PermissionDenied
-from taskraft_service.access.permissions import Verb
+from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
+from taskraft_service.api.rpc.request_steps import MESSAGE_STEPS
 from taskraft_service.api.rpc.status import CallRefused, error_message
 from taskraft_service.api.rpc.violations import Violations, check_page_request
 from taskraft_service.api.state.checks import DiskSpaceGuard
@@ -30,6 +32,7 @@ from taskraft_service.command_codecs.schedules import (
 )
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.languages.cron import CronMalformed, cron
+from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.leader.schedule_plan import first_time
 from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.queue.entities.refusal import CountResult
@@ -250,17 +253,21 @@ class ScheduleService:
         request = call.request
         check_page_request(request)
         queue = await self._reader.queue(request.consistency)
+        may = partial(call.caller.may, Verb.READ)
+        names = await call.steps.matching(queue.schedule_names(), PatternSet((ALL_TUBES,)), may)
         page, next_token = page_of(
-            [view for view in queue.schedules() if call.caller.may(Verb.READ, view.name)],
-            lambda view: view.name,
+            names,
+            lambda name: name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
             list_fingerprint("schedules"),
         )
-        return pb.ListSchedulesResponse(
-            schedules=[self._shown(view, call.caller) for view in page],
-            next_page_token=next_token,
+        queue = self._reader.applied
+        views = [view for name in page if (view := queue.schedule(name)) is not None]
+        schedules = await call.steps.in_slices(
+            views, lambda view: self._shown(view, call.caller), MESSAGE_STEPS
         )
+        return pb.ListSchedulesResponse(schedules=schedules, next_page_token=next_token)
 
     def _shown(self, view: ScheduleView, caller: Caller) -> pb.Schedule:
         """Return a schedule with the reason why this leader cannot run the schedule, if any."""

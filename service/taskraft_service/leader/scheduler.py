@@ -107,14 +107,11 @@ class Scheduler:
     def begin(self) -> None:
         """Start running schedules; called once all entries of earlier leaderships are applied."""
         self._open = True
-        self._due = {}
         queue = self._queue()
         queue.changed_schedules()
-        for view in queue.schedules():
-            if view.next_ms and not view.options.paused:
-                # This is the time without jitter; planning adds the jitter.
-                self._due[view.name] = view.next_ms
-        self._heap = [(due_ms, name) for name, due_ms in self._due.items()]
+        # These are the times without jitter; planning adds the jitter.
+        self._heap = queue.schedule_times()
+        self._due = {name: due_ms for due_ms, name in self._heap}
         heapify(self._heap)
         self._set_timer()
 

@@ -10,7 +10,9 @@ OBJECT_LIMITS: Final = (
     "sessions_max",
     "sessions_share_max",
     "schedules_max",
+    "schedules_share_max",
     "groups_max",
+    "groups_share_max",
     "consumers_max",
     "bulk_sweeps_open_max",
 )
@@ -35,12 +37,17 @@ class Limits:
     """
     session_ttr_min_ms: int = 1_000
     """Minimum TTR of a session that sends heartbeats, in milliseconds."""
-    schedules_max: int = 10_000
-    groups_max: int = 10_000
+    schedules_max: int = 20_000
+    schedules_share_max: int = 15_000
+    """Maximum number of schedules of one principal."""
+    groups_max: int = 20_000
+    groups_share_max: int = 15_000
+    """Maximum number of groups of one principal."""
     consumers_max: int = 1_000
     """Maximum number of change feed consumers whose positions are stored."""
     group_retention_ms: int = 86_400_000
-    """Time in milliseconds for which an ended group is kept; ``groups_max`` may shorten it."""
+    """Time in milliseconds for which an ended group is kept; ``groups_max`` and
+    ``groups_share_max`` may shorten it."""
     failures_max: int = 100_000
     """Maximum number of failure records of deleted tasks."""
     failure_retention_ms: int = 86_400_000

@@ -1,11 +1,12 @@
 """One principal cannot take all slots of a node, and a stream must begin with a message."""
 
 from dataclasses import replace
+from itertools import count
 
 import grpc
 import pytest
 
-from taskraft.v1 import session_service_pb2
+from taskraft.v1 import group_service_pb2, schedule_service_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc import grpc_calls
 from tests.service.access.secured import MAIL, refusal, secured, subscribed
@@ -13,6 +14,8 @@ from tests.service.conftest import create
 from tests.turns import turns_until
 
 pytestmark = pytest.mark.real_time
+
+NUMBERS = count(1)
 
 
 @pytest.mark.parametrize("edge", ["grpc", "auto"])
@@ -63,15 +66,35 @@ def opening(stubs):
     return stubs.sessions.OpenSession(session_service_pb2.OpenSessionRequest(ttr_ms=60_000))
 
 
-@pytest.mark.parametrize(("create", "kind"), [(opening, "sessions")], ids=["sessions"])
-async def test_a_principal_has_a_share_of_the_state(tmp_path, create, kind):
+def scheduling(stubs):
+    schedule = {"name": f"billing.{next(NUMBERS)}", "cron": "0 3 * * *", "tube": MAIL}
+    return stubs.schedules.CreateSchedule(
+        schedule_service_pb2.CreateScheduleRequest(schedule=schedule)
+    )
+
+
+def grouping(stubs):
+    group = {"name": f"billing.{next(NUMBERS)}"}
+    return stubs.groups.CreateGroup(group_service_pb2.CreateGroupRequest(group=group))
+
+
+@pytest.mark.parametrize(
+    ("create", "kind", "names"),
+    [
+        (opening, "sessions", ("mailer", "rival")),
+        (scheduling, "schedules", ("billing", "biller")),
+        (grouping, "groups", ("billing", "biller")),
+    ],
+    ids=["sessions", "schedules", "groups"],
+)
+async def test_a_principal_has_a_share_of_the_state(tmp_path, create, kind, names):
     async with secured(tmp_path) as node:
         state = node.server.components.machine.queue._state
         state.limits = replace(state.limits, **{f"{kind}_share_max": 1})
-        mailer, rival = await node.known("mailer"), await node.known("rival")
-        await create(mailer)
-        assert await refusal(create(mailer)) == (
+        first, other = [await node.known(name) for name in names]
+        await create(first)
+        assert await refusal(create(first)) == (
             "LIMIT_REACHED",
-            {"limit": f"{kind}_share_max", "value": "1", "principal": "mailer"},
+            {"limit": f"{kind}_share_max", "value": "1", "principal": names[0]},
         )
-        await create(rival)
+        await create(other)

@@ -28,8 +28,12 @@ class Queue:
         self.views = {name: replace(view(), name=name) for name in names}
         self.changed = []
 
-    def schedules(self):
-        return list(self.views.values())
+    def schedule_times(self):
+        return [
+            (view.next_ms, view.name)
+            for view in self.views.values()
+            if view.next_ms and not view.options.paused
+        ]
 
     def schedule(self, name):
         return self.views.get(name)

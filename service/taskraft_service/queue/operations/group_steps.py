@@ -6,7 +6,6 @@ task and the put of the end task happen in the same entry.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from itertools import islice
 
 from taskraft_service.queue.entities.group import GroupState, TaskGroup
@@ -90,7 +89,7 @@ def settle_groups(state: QueueState) -> None:
 def _end(state: QueueState, group: TaskGroup) -> None:
     """End a group and put its end or abort task, regardless of capacity and pause."""
     group.ended_ms = state.now_ms
-    heappush(state.groups.ended, (group.ended_ms, group.number, group.name))
+    state.groups.ended.add(group)
     state.groups.touch(group)
     is_aborted = group.state is GroupState.CANCELLED or (
         group.only_if_processed and (group.failed > 0 or group.cancelled > 0)
@@ -112,18 +111,9 @@ def _end(state: QueueState, group: TaskGroup) -> None:
 
 def forget_groups(state: QueueState) -> None:
     """Remove groups that ended long ago; called once per entry."""
-    ended, limits = state.groups.ended, state.limits
+    groups, limits = state.groups, state.limits
     for _ in range(limits.records_forgotten_max):
-        if not ended or ended[0][0] + limits.group_retention_ms > state.now_ms:
+        first = groups.ended.first()
+        if first is None or first[0] + limits.group_retention_ms > state.now_ms:
             return
-        forget_first(state)
-
-
-def forget_first(state: QueueState) -> None:
-    """Remove the group that ended first."""
-    groups = state.groups
-    _, _, name = heappop(groups.ended)
-    group = groups.get(name)
-    assert group is not None
-    assert group.has_ended
-    groups.remove(group)
+        groups.remove(groups.by_name[first[-1]])

@@ -12,7 +12,7 @@ from taskraft_service.queue.entities.group import (
     wrong_state,
 )
 from taskraft_service.queue.entities.ownership import EVERYBODY, Ownership
-from taskraft_service.queue.entities.quotas import total_refusal
+from taskraft_service.queue.entities.quotas import share_refusal, total_refusal
 from taskraft_service.queue.entities.refusal import Reason, Refusal, together
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
@@ -20,7 +20,7 @@ from taskraft_service.queue.operations.command_definition import (
     replicated,
     shown_answer,
 )
-from taskraft_service.queue.operations.group_steps import forget_first, settle_groups, start_sweep
+from taskraft_service.queue.operations.group_steps import settle_groups, start_sweep
 from taskraft_service.queue.operations.put_plan import refusal_of_stored
 from taskraft_service.queue.state.group_registry import JOINABLE
 from taskraft_service.queue.state.queue_state import QueueState
@@ -108,25 +108,45 @@ class GroupResult:
 
 
 def create_group(state: QueueState, command: CreateGroup) -> GroupResult | Refusal:
-    """Create a group; at the maximum number of groups, remove the group that ended first."""
+    """Create a group; at the maximum number of groups, remove the group that ended first.
+
+    At the maximum of its owner, that is the first of the owner.
+    """
     groups = state.groups
     if groups.get(command.name) is not None:
         text = f"a group named {command.name!r} exists"
         return Refusal(Reason.GROUP_EXISTS, text, {"group": command.name})
-    is_full = len(groups) >= state.limits.groups_max
-    if is_full and not groups.ended:
-        advice = "wait until one ends"
-        return total_refusal("groups_max", state.limits.groups_max, "unfinished groups", advice)
+    oldest = _group_to_forget(state, command.owner.principal)
+    if isinstance(oldest, Refusal):
+        return oldest
     wrong = _refusal_of_group_tasks(state, command, "group.")
     if wrong is not None:
         return wrong
-    if is_full:
-        forget_first(state)
+    if oldest is not None:
+        groups.remove(oldest)
     groups.number += 1
     group = TaskGroup(groups.number, command.name, state.now_ms, command.owner.principal)
     _set_group_tasks(group, command)
     groups.add(group)
     return GroupResult(group.view())
+
+
+def _group_to_forget(state: QueueState, owner: str) -> TaskGroup | Refusal | None:
+    """Return the group to remove for a new group of a principal; None: there is room.
+
+    Return a refusal if no group has ended.
+    """
+    groups, limits = state.groups, state.limits
+    what, advice = "unfinished groups", "wait until one ends"
+    if groups.owned.of(owner) >= limits.groups_share_max:
+        first = groups.ended.first_of(owner)
+        refusal = share_refusal("groups_share_max", limits.groups_share_max, what, owner, advice)
+    elif len(groups) >= limits.groups_max:
+        first = groups.ended.first()
+        refusal = total_refusal("groups_max", limits.groups_max, what, advice)
+    else:
+        return None
+    return refusal if first is None else groups.by_name[first[-1]]
 
 
 def set_end_task(state: QueueState, command: SetEndTask) -> GroupResult | Refusal:

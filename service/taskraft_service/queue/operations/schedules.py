@@ -15,7 +15,7 @@ from taskraft_service.queue.entities.ownership import (
     Ownership,
     ownership_of_later,
 )
-from taskraft_service.queue.entities.quotas import total_refusal
+from taskraft_service.queue.entities.quotas import share_refusal, total_refusal
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.task_state import OPEN
 from taskraft_service.queue.entities.tube import QueueTask
@@ -134,10 +134,8 @@ def create_schedule(state: QueueState, command: CreateSchedule) -> ScheduleResul
             f"a schedule named {command.name!r} exists",
             {"schedule": command.name},
         )
-    if len(schedules) >= state.limits.schedules_max:
-        most, advice = state.limits.schedules_max, "delete unused schedules"
-        return total_refusal("schedules_max", most, "schedules", advice)
-    refusal = _refusal_of_options(state, command.options)
+    refusal = _refusal_to_add(state, command.owner.principal)
+    refusal = refusal or _refusal_of_options(state, command.options)
     if refusal is not None:
         return refusal
     schedule = TaskSchedule(
@@ -145,6 +143,17 @@ def create_schedule(state: QueueState, command: CreateSchedule) -> ScheduleResul
     )
     schedules.set(schedule)
     return ScheduleResult(schedule.view())
+
+
+def _refusal_to_add(state: QueueState, owner: str) -> Refusal | None:
+    """Return why a principal cannot create a further schedule, or None."""
+    schedules, limits, advice = state.schedules, state.limits, "delete unused schedules"
+    if len(schedules) >= limits.schedules_max:
+        return total_refusal("schedules_max", limits.schedules_max, "schedules", advice)
+    most = limits.schedules_share_max
+    if schedules.owned.of(owner) >= most:
+        return share_refusal("schedules_share_max", most, "schedules", owner, advice)
+    return None
 
 
 def update_schedule(state: QueueState, command: UpdateSchedule) -> ScheduleResult | Refusal:

@@ -64,6 +64,14 @@ class LeaderReaders:
         """Return all schedules in order of their names."""
         return [schedule.view() for schedule in self._state.schedules]
 
+    def schedule_names(self) -> list[str]:
+        """Return the names of all schedules in order."""
+        return self._state.schedules.names()
+
+    def schedule_times(self) -> list[tuple[int, str]]:
+        """Return ``ScheduleRegistry.due_times``."""
+        return self._state.schedules.due_times()
+
     def schedule(self, name: str) -> ScheduleView | None:
         """Return a schedule, or None."""
         schedule = self._state.schedules.get(name)
@@ -158,7 +166,8 @@ class LeaderReaders:
 
     def group_names(self, states: Container[int]) -> list[str]:
         """Return the names of the groups in these states, in order."""
-        return [group.name for group in self._state.groups if group.state in states]
+        groups = self._state.groups.by_name.values()
+        return sorted(group.name for group in groups if group.state in states)
 
     def groups(self) -> list[GroupView]:
         """Return all groups in order of their names."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import heappush
 from typing import Final
 
 from taskraft_service.queue.entities.group import GroupState, GroupTask, TaskGroup, wrong_state
 from taskraft_service.queue.entities.life_cycle import EventKind
+from taskraft_service.queue.entities.owned_counts import OwnedCounts
 from taskraft_service.queue.entities.refusal import (
     Reason,
     Refusal,
@@ -20,6 +20,7 @@ from taskraft_service.queue.entities.refusal import (
 )
 from taskraft_service.queue.entities.task_state import FINISHED, GONE, OPEN, State, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask
+from taskraft_service.queue.state.ended_groups import EndedGroups
 from taskraft_service.queue.store.field_table import FieldTable
 from taskraft_service.queue.store.fields import Blob, Flags, Number, Present, Size, Text, Texts
 from taskraft_service.queue.store.indexes import FIRST, TaskSetIndex, set_member
@@ -89,11 +90,11 @@ class GroupRegistry:
     """All groups by name, their open tasks, and the groups with work to do.
 
     ``complete`` has the groups whose last open task may have ended since the last command.
-    ``sweeps`` has the groups that are being started or cancelled in steps. ``ended`` is a heap of
-    the ended groups, by instant of the end and number.
+    ``sweeps`` has the groups that are being started or cancelled in steps. ``owned`` counts all
+    groups, also the ended ones.
     """
 
-    __slots__ = ("_dirty", "by_name", "complete", "ended", "members", "number", "sweeps")
+    __slots__ = ("_dirty", "by_name", "complete", "ended", "members", "number", "owned", "sweeps")
 
     def __init__(self, store: Store) -> None:
         """Start without groups."""
@@ -103,14 +104,15 @@ class GroupRegistry:
         self.number = 0
         self.complete: dict[int, TaskGroup] = {}
         self.sweeps: dict[int, TaskGroup] = {}
-        self.ended: list[tuple[int, int, str]] = []
+        self.ended = EndedGroups()
+        self.owned = OwnedCounts()
 
     def __len__(self) -> int:
         return len(self.by_name)
 
     def __iter__(self) -> Iterator[TaskGroup]:
         """Yield the groups in order of their names."""
-        return (group for _, group in sorted(self.by_name.items()))
+        return (self.by_name[name] for name in sorted(self.by_name))
 
     def get(self, name: str) -> TaskGroup | None:
         """Return a group, or None."""
@@ -134,6 +136,7 @@ class GroupRegistry:
     def add(self, group: TaskGroup) -> None:
         """Add a new group."""
         self.by_name[group.name] = group
+        self.owned.add(group.owner)
         self.touch(group)
 
     def touch(self, group: TaskGroup) -> None:
@@ -143,6 +146,8 @@ class GroupRegistry:
     def remove(self, group: TaskGroup) -> None:
         """Remove an ended group; its buried and kept tasks belong to no group from now on."""
         del self.by_name[group.name]
+        self.ended.remove(group)
+        self.owned.remove(group.owner)
         self.touch(group)
 
     # ------------------------------------------------------------------------------- the tasks
@@ -219,14 +224,15 @@ class GroupRegistry:
         for _, record in store.scan(GROUP, prefix_stop(GROUP)):
             group, _ = GROUP_RECORD.read(record)
             self.by_name[group.name] = group
+            self.owned.add(group.owner)
             if group.sweeping:
                 self.sweeps[group.number] = group
             if group.has_ended:
-                heappush(self.ended, (group.ended_ms, group.number, group.name))
+                self.ended.add(group)
 
     def digest_parts(self) -> Iterator[bytes]:
         """Yield the state that must be equal on all replicas."""
-        yield repr((self.number, sorted(self.ended), sorted(self.sweeps))).encode()
+        yield repr((self.number, self.ended.in_order(), sorted(self.sweeps))).encode()
         for group in self:
             yield GROUP_RECORD.write(group)
             yield repr(list(self.members.after(group.number, FIRST))).encode()

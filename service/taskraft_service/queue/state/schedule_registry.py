@@ -8,6 +8,7 @@ from hashlib import blake2b
 from operator import itemgetter
 from typing import Final
 
+from taskraft_service.queue.entities.owned_counts import OwnedCounts
 from taskraft_service.queue.entities.refusal import (
     Reason,
     Refusal,
@@ -213,7 +214,7 @@ class ScheduleRegistry:
     replicated.
     """
 
-    __slots__ = ("_by_last", "_by_name", "_dirty", "changed")
+    __slots__ = ("_by_last", "_by_name", "_dirty", "changed", "owned")
 
     def __init__(self) -> None:
         """Start without schedules."""
@@ -222,13 +223,29 @@ class ScheduleRegistry:
         """Several schedules can have the same last task, if a put met an existing unique key."""
         self._dirty: dict[str, None] = {}
         self.changed: dict[str, None] = {}
+        self.owned = OwnedCounts()
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     def __iter__(self) -> Iterator[TaskSchedule]:
         """Yield the schedules in order of their names."""
-        return (schedule for _, schedule in sorted(self._by_name.items()))
+        return (self._by_name[name] for name in self.names())
+
+    def names(self) -> list[str]:
+        """Return the names of all schedules in order."""
+        return sorted(self._by_name)
+
+    def due_times(self) -> list[tuple[int, str]]:
+        """Return the next time (wall time, in ms) and the name of each schedule that has one.
+
+        Paused schedules are left out.
+        """
+        return [
+            (schedule.next_ms, name)
+            for name, schedule in self._by_name.items()
+            if schedule.next_ms and not schedule.options.paused
+        ]
 
     def get(self, name: str) -> TaskSchedule | None:
         """Return a schedule, or None."""
@@ -244,12 +261,15 @@ class ScheduleRegistry:
 
     def set(self, schedule: TaskSchedule) -> None:
         """Add a schedule, or mark it as changed."""
+        if schedule.name not in self._by_name:
+            self.owned.add(schedule.owner)
         self._by_name[schedule.name] = schedule
         self._note(schedule.name)
 
     def remove(self, schedule: TaskSchedule) -> None:
         """Remove a schedule."""
         del self._by_name[schedule.name]
+        self.owned.remove(schedule.owner)
         self._leave(schedule)
         self._note(schedule.name)
 
@@ -290,5 +310,6 @@ class ScheduleRegistry:
         for _, record in store.scan(SCHEDULE, prefix_stop(SCHEDULE)):
             schedule, _ = SCHEDULE_RECORD.read(record)
             self._by_name[schedule.name] = schedule
+            self.owned.add(schedule.owner)
             if schedule.last != NO_TASK:
                 self._by_last.setdefault(schedule.last, []).append(schedule)

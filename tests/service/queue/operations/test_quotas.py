@@ -6,14 +6,23 @@ from typing import Any
 
 import pytest
 
+from taskraft_service.queue.entities.ownership import Ownership
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.limits import OBJECT_LIMITS, Limits
+from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup
 from taskraft_service.queue.operations.leadership import Startup
+from taskraft_service.queue.operations.schedules import CreateSchedule, DeleteSchedule
 from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
 from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec
 from tests.service.queue.memory_store import MemoryStore
 
 SECURITY_PAGE = Path(__file__).parents[4] / "docs/security.md"
+DAILY = ScheduleSpec("mail", "daily", Overlap.ALLOW, False, b"x")
+
+
+def owned_by(owner):
+    return Ownership(owner, changes_all=not owner)
 
 
 @dataclass
@@ -32,6 +41,14 @@ KINDS = {
     "sessions": Kind(
         lambda name, owner: OpenSession(name, owner=owner), lambda name: [CloseSession(name)]
     ),
+    "schedules": Kind(
+        lambda name, owner: CreateSchedule(name, DAILY, 500, owner=owned_by(owner)),
+        lambda name: [DeleteSchedule(name)],
+    ),
+    "groups": Kind(
+        lambda name, owner: CreateGroup(name, owner=owned_by(owner)),
+        lambda name: [CancelGroup(name)],
+    ),
 }
 
 
@@ -46,7 +63,7 @@ class Node:
 
     def do(self, *entry):
         self.index += 1
-        return self.queue.apply(self.index, 1_000, entry)
+        return self.queue.apply(self.index, self.index, entry)
 
     def create(self, name, owner):
         (result,) = self.do(self.kind.create(name, owner))
@@ -125,6 +142,55 @@ def test_the_cluster_has_a_maximum_for_all(name):
     refusal = node.create("c", "c")
     assert refusal.reason is Reason.LIMIT_REACHED
     assert refusal.metadata == {"limit": f"{name}_max", "value": "2"}
+
+
+def kept(node):
+    return [view.name for view in node.queue.groups()]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_new_group_replaces_the_first_ended_one_of_its_owner(restarts):
+    node = Node("groups", groups_share_max=2)
+    for name in ("b1", "a1", "a2"):
+        assert node.create(name, name[0]) is None
+    for name in ("b1", "a2", "a1"):
+        node.remove(name)
+    if restarts:
+        node.restart()
+    assert node.create("a3", "a") is None
+    assert kept(node) == ["a1", "a3", "b1"], "b1 ended first, but belongs to another principal"
+    assert node.create("a4", "a") is None
+    assert kept(node) == ["a3", "a4", "b1"]
+    assert node.create("a5", "a").reason is Reason.LIMIT_REACHED
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_at_the_maximum_of_the_cluster_the_first_ended_group_is_replaced(restarts):
+    node = Node("groups", groups_max=3)
+    for name in ("a1", "b1", "n1"):
+        assert node.create(name, name[0].strip("n")) is None
+    for name in ("b1", "n1", "a1"):
+        node.remove(name)
+    if restarts:
+        node.restart()
+    left = [["a1", "a2", "n1"], ["a1", "a2", "a3"], ["a2", "a3", "a4"]]
+    for name, names in zip(("a2", "a3", "a4"), left, strict=True):
+        assert node.create(name, "a") is None
+        assert kept(node) == names
+    assert node.create("b2", "b").metadata["limit"] == "groups_max"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_group_that_ended_long_ago_does_not_count(restarts):
+    node = full("groups")
+    node.remove("a1")
+    if restarts:
+        node.restart()
+    node.index += node.limits.group_retention_ms
+    node.do()
+    assert kept(node) == ["a2"]
+    assert node.create("a3", "a") is None
+    assert kept(node) == ["a2", "a3"]
 
 
 def test_one_principal_leaves_a_quarter_to_others():

@@ -55,6 +55,17 @@ def test_only_a_new_pattern_and_the_end_of_a_pause_restart_the_count():
     assert (view.since_ms, view.done_ms, view.next_ms) == (600, 600, 900)
 
 
+def test_paused_and_ended_schedules_have_no_next_time():
+    node = Node()
+    paused = replace(PLAN, paused=True)
+    for name, plan, next_ms in (("later", PLAN, 900), ("paused", paused, 600), ("ended", PLAN, 0)):
+        node.do(200, CreateSchedule(name, plan, next_ms))
+    assert sorted(node.queue.schedule_times()) == [(500, "s"), (900, "later")]
+    node.do(300, DeleteSchedule("s"))
+    assert node.queue.schedule_times() == [(900, "later")]
+    assert node.queue.schedule_names() == ["ended", "later", "paused"]
+
+
 def test_times_are_put_once_in_order_and_within_their_run():
     node = Node()
     slots = [ScheduledTime(at_ms, b"") for at_ms in (90, 100, 101, 300, 301)]
