@@ -18,6 +18,8 @@ from tests.golden.content import (
     state_content,
     takers_content,
     takers_log_content,
+    tube_owners_content,
+    tube_owners_log_content,
 )
 from tests.golden.digests import DIGESTS, FOLDER, digest_of
 
@@ -31,6 +33,8 @@ def main():
             f"log/v{int(HIGHEST)}/acts.json": acts_content,
             f"log/v{int(HIGHEST)}/owners.json": owners_content,
             f"log/v{int(HIGHEST)}/takers.json": takers_log_content,
+            f"log/v{int(HIGHEST)}/tube_owners.json": tube_owners_log_content,
+            f"state/v{int(formats.state)}/tube_owners.json": tube_owners_content,
             f"state/v{int(formats.state)}/takers.json": takers_content,
             f"state/v{int(formats.state)}/returns.json": returns_content,
             f"state/v{int(formats.state)}/audit.json": audit_content,

@@ -42,6 +42,7 @@ from taskraft_service.queue.entities.managed_act import ManagedAct
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.ownership import Ownership
 from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.feed.chunk import cut, events_of, read_header
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.audit import RecordAct
@@ -52,7 +53,7 @@ from taskraft_service.queue.operations.registry import ManagedCommand
 from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
 from taskraft_service.queue.operations.take import Take
-from taskraft_service.queue.operations.tubes import DropTube
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.persistence.record_digest import DIGESTS
 from taskraft_service.queue.persistence.upgrade_chain import upgrade_store
 from taskraft_service.queue.queue import Queue
@@ -169,6 +170,18 @@ def takers_log_content():
     return json.dumps({"a take": row}, indent=1, sort_keys=True)
 
 
+def tube_owners_log_content():
+    """Return the entry of a tube that belongs to a principal."""
+    key = RequestKey(owner=Ownership("billing", changes_all=False))
+    create = tube_service_pb2.CreateTubeRequest(
+        tube={"name": "mail", "kind": tube_service_pb2.Tube.FIFO}
+    )
+    data = encode_entry(NOW_MS, [encode_leader_command(CREATE_TUBE, create, key)])
+    _, (command,) = decode_entry(data)
+    row = {"entry": data.hex(), "type": type(command).__name__, "fields": shown(command)}
+    return json.dumps({"a tube": row}, indent=1, sort_keys=True)
+
+
 def bulk_log_content():
     """Return entries of the commands on bulk sweeps, and what they mean."""
     names = (
@@ -240,7 +253,10 @@ def meaning(store):
         for name in ("mailer", "rival")
     }
     own = sorted(lost["rival"] - lost["mailer"])
+    owners = {name: queue._state.tube_owners.of(queue.tube_number(name)) for name in tubes}
+    owned = {name: owner for name, owner in owners.items() if owner}
     found = {
+        **({"tube_owners": owned} if owned else {}),
         **({"leases_of_mailer": own} if own else {}),
         **({"audit": acts} if acts else {}),
         **({"bulk_sweeps": sweeps} if sweeps else {}),
@@ -290,6 +306,17 @@ def takers_content():
     queue = Queue(store, Limits(), new_task)
     index = len(EXAMPLES) + 1
     queue.apply(index, NOW_MS + index, [Take(["mail"], taker="mailer")])
+    store.write(queue.collect_writes())
+    return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
+
+
+def tube_owners_content():
+    """Return the pairs of the golden state with a tube of a principal, and what they mean."""
+    store = filled_store()
+    queue = Queue(store, Limits(), new_task)
+    index = len(EXAMPLES) + 1
+    own = CreateTube("own", TubeKind.FIFO, TubeOptions(), owner="billing")
+    queue.apply(index, NOW_MS + index, [own])
     store.write(queue.collect_writes())
     return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
 

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from taskraft.v1 import group_service_pb2 as group
 from taskraft.v1 import schedule_service_pb2 as schedule
 from taskraft.v1 import task_service_pb2 as task
+from taskraft.v1 import tube_service_pb2 as tube
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
 from taskraft_service.queue.entities.ownership import EVERYBODY, Ownership
@@ -25,7 +26,7 @@ def _of_put(request: task.PutTasksRequest) -> Iterable[str]:
 
 
 def _of_batch(request: task.ExecuteBatchRequest) -> Iterable[str]:
-    return {tube for one in request.operations for tube in _of_put(one.put)}
+    return {name for one in request.operations for name in _of_put(one.put)}
 
 
 _NAMES: Final[Mapping[type[Message], Names]] = {
@@ -45,7 +46,9 @@ def _makes_owned(request: Message) -> bool:
     """
     if isinstance(request, task.TakeTasksRequest):
         return not request.session_id
-    return isinstance(request, (group.CreateGroupRequest, schedule.CreateScheduleRequest))
+    return isinstance(
+        request, (tube.CreateTubeRequest, group.CreateGroupRequest, schedule.CreateScheduleRequest)
+    )
 
 
 def reached_names(request: Message) -> Iterable[str]:

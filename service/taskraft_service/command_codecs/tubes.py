@@ -94,6 +94,7 @@ def _create_tube(
         profile=request.profile,
         driver=request.tube.driver,
         driver_version=request.tube.driver_version,
+        owner=key.owner.principal,
     )
 
 

@@ -133,11 +133,11 @@ class QueueLocator:
             counts.update(self._temporary.task_counts())
         return counts
 
-    def operation_totals(self) -> dict[str, int]:
-        """Return the number of operations so far for each tube; fast even for many tubes."""
-        totals = self._replicated().operation_totals()
+    def operation_totals(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the number of operations so far for each named tube that exists."""
+        totals = self._replicated().operation_totals(names)
         if self._temporary is not None:
-            totals.update(self._temporary.operation_totals())
+            totals.update(self._temporary.operation_totals(names))
         return totals
 
     def buried_count(self, tube: str) -> int:

@@ -29,6 +29,8 @@ TUBES_MAX: Final = 200
 """Maximum number of tubes with samples of their own: the tubes that were active last."""
 SLICE_TUBES: Final = 50
 """Number of tubes that are sampled in one step."""
+SLICE_NAMES: Final = 2_000
+"""Number of tubes whose operations are compared with the last sample in one step."""
 EVENTS_MAX: Final = 1_024
 """Maximum number of events per sample from which waits and runs are computed."""
 
@@ -72,8 +74,7 @@ class TubeSampler:
 
     def sample(self) -> Iterator[None]:
         """Take one sample in steps; the event loop can run other work after each step."""
-        self._choose_tubes()
-        yield
+        yield from self._choose_tubes()
         times: _Times = {}
         for event in self._new_events():
             _note_times(times, event)
@@ -95,17 +96,22 @@ class TubeSampler:
 
     # ----------------------------------------------------------------------------- which tubes
 
-    def _choose_tubes(self) -> None:
-        """Give samples to the tubes that were active since the last sample.
+    def _choose_tubes(self) -> Iterator[None]:
+        """Give samples to the tubes that were active since the last sample, in steps.
 
         At the first sample, tubes with tasks count as active.
         """
-        before, now = self._operations, self._queues.operation_totals()
+        before, now = self._operations, dict[str, int]()
         is_first = not self._taken
-        for name, operations in now.items():
-            if operations if is_first else operations != before.get(name, 0):
-                self._active[name] = None
-                self._active.move_to_end(name)
+        names = self._queues.replicated.tube_names()
+        for first in range(0, len(names), SLICE_NAMES):
+            part = self._queues.operation_totals(names[first : first + SLICE_NAMES])
+            for name, operations in part.items():
+                if operations if is_first else operations != before.get(name, 0):
+                    self._active[name] = None
+                    self._active.move_to_end(name)
+            now |= part
+            yield
         self._operations = now
         for name in [name for name in self._active if name not in now]:
             self._forget(name)

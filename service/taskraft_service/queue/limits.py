@@ -7,6 +7,7 @@ from typing import Final
 
 OBJECT_LIMITS: Final = (
     "tubes_max",
+    "tubes_share_max",
     "sessions_max",
     "sessions_share_max",
     "schedules_max",
@@ -28,7 +29,9 @@ class Limits:
     limits after the blank line affect only memory use and may differ between nodes.
     """
 
-    tubes_max: int = 10_000
+    tubes_max: int = 16_000
+    tubes_share_max: int = 12_000
+    """Maximum number of tubes that one principal has created."""
     sessions_max: int = 100_000
     sessions_share_max: int = 75_000
     """Maximum number of open sessions of one principal."""

@@ -6,10 +6,22 @@ from itertools import count
 import grpc
 import pytest
 
-from taskraft.v1 import group_service_pb2, schedule_service_pb2, session_service_pb2
+from taskraft.v1 import (
+    group_service_pb2,
+    schedule_service_pb2,
+    session_service_pb2,
+    tube_service_pb2,
+)
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc import grpc_calls
-from tests.service.access.secured import MAIL, refusal, secured, subscribed
+from tests.service.access.secured import (
+    GRANTS,
+    MAIL,
+    refusal,
+    secured,
+    subscribed,
+    write_principals,
+)
 from tests.service.conftest import create
 from tests.turns import turns_until
 
@@ -78,17 +90,36 @@ def grouping(stubs):
     return stubs.groups.CreateGroup(group_service_pb2.CreateGroupRequest(group=group))
 
 
+def creating(stubs):
+    tube = {"name": f"billing.{next(NUMBERS)}", "kind": tube_service_pb2.Tube.FIFO}
+    return stubs.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
+
+
+def putting(stubs):
+    return stubs.tasks.PutTasks(pb.PutTasksRequest(tube=f"billing.{next(NUMBERS)}", tasks=[{}]))
+
+
+def putting_in_batch(stubs):
+    put = pb.PutTasksRequest(tube=f"billing.{next(NUMBERS)}", tasks=[{}])
+    return stubs.tasks.ExecuteBatch(pb.ExecuteBatchRequest(operations=[{"put": put}]))
+
+
 @pytest.mark.parametrize(
     ("create", "kind", "names"),
     [
+        (creating, "tubes", ("root", "deputy")),
+        (putting, "tubes", ("billing", "biller")),
+        (putting_in_batch, "tubes", ("billing", "biller")),
         (opening, "sessions", ("mailer", "rival")),
         (scheduling, "schedules", ("billing", "biller")),
         (grouping, "groups", ("billing", "biller")),
     ],
-    ids=["sessions", "schedules", "groups"],
+    ids=["tubes", "tubes of puts", "tubes of batches", "sessions", "schedules", "groups"],
 )
 async def test_a_principal_has_a_share_of_the_state(tmp_path, create, kind, names):
-    async with secured(tmp_path) as node:
+    grants = {**GRANTS, "deputy": GRANTS["root"]}
+    file = write_principals(tmp_path / "access.toml", grants)
+    async with secured(tmp_path, access_file=file, auto_create_tubes=True) as node:
         state = node.server.components.machine.queue._state
         state.limits = replace(state.limits, **{f"{kind}_share_max": 1})
         first, other = [await node.known(name) for name in names]

@@ -11,7 +11,7 @@ from taskraft_service.access.caller import Caller
 from taskraft_service.access.leases import owns_session
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused, tube_not_found
-from taskraft_service.api.state.command_executor import scoped_request_id
+from taskraft_service.api.state.command_executor import creation_key, scoped_request_id
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.tubes import CREATE_TUBE
@@ -145,8 +145,9 @@ class TubeAutoCreation:
             raise _unusable("auto_create_profile", profile)
         if kind not in AUTO_KINDS:
             raise _unusable("auto_create_kind", str(int(kind)))
+        creations = [_creation(name, kind, profile) for name in missing]
         return [
-            encode_leader_command(CREATE_TUBE, _creation(name, kind, profile)) for name in missing
+            encode_leader_command(CREATE_TUBE, one, creation_key(call, one)) for one in creations
         ]
 
 

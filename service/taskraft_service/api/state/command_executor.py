@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -27,8 +28,8 @@ from taskraft_service.leader.command_submitter import (
     CommandSubmitter,
 )
 from taskraft_service.queue.entities.managed_act import ManagedAct
-from taskraft_service.queue.entities.ownership import EVERYBODY
-from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.ownership import EVERYBODY, Ownership
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.operations.registry import Result
 from taskraft_service.queue.store.idempotency import request_scope
 
@@ -42,13 +43,23 @@ def request_key(call: UnaryCall[M]) -> RequestKey:
     The principal is that of the client, also for a call that another node has forwarded.
     """
     request: Any = call.request
-    owner = EVERYBODY if call.caller is ANONYMOUS else ownership_of(call.caller, request)
+    owner = _ownership(call, request)
     if not getattr(request, "request_id", ""):
         return NO_KEY if owner is EVERYBODY else RequestKey(owner=owner)
     principal, client_id = call.caller.name, request.client_id
     # Most callers have neither principal nor client_id; the condition saves a call for every put.
     scope = request_scope(principal, client_id) if principal or client_id else ""
     return RequestKey(request_hash(request, call.raw), scope, owner)
+
+
+def creation_key(call: UnaryCall[Any], creation: Message) -> RequestKey:
+    """Return the key of a command that creates something for a call; it has no request_id."""
+    owner = _ownership(call, creation)
+    return NO_KEY if owner is EVERYBODY else RequestKey(owner=owner)
+
+
+def _ownership(call: UnaryCall[Any], request: Message) -> Ownership:
+    return EVERYBODY if call.caller is ANONYMOUS else ownership_of(call.caller, request)
 
 
 def act_of_call(call: UnaryCall[Any]) -> ManagedAct | None:
@@ -82,7 +93,7 @@ class CommandExecutor:
         Args:
             codec: the type of the command.
             call: the checked call.
-            before: commands to propose ahead in the same entry; their results are not awaited.
+            before: commands that create missing tubes, to propose ahead in the same entry.
             releases_request: replace ``call.request`` by an empty message before the wait, because
                 the caller does not need it afterwards.
 
@@ -92,8 +103,7 @@ class CommandExecutor:
             OutcomeUnknown: leadership was lost after the command was proposed.
             LeaderOverloaded: the queue of pending commands is full.
         """
-        for command in before:
-            self.submit_unawaited(command, call.deadline)
+        created = self._submit_all(before, call.deadline)
         act = act_of_call(call) if call.managed else None
         encoded = encode_request(codec, call.request, call.raw, request_key(call), act)
         if releases_request:
@@ -101,9 +111,7 @@ class CommandExecutor:
             # memory of a busy leader.
             call.request = type(call.request)()
         applied = await self.submitter.submit(encoded, call.deadline)
-        if isinstance(applied.result, Refusal):
-            raise refused_by_queue(applied.result)
-        return applied
+        return _accepted(applied, created)
 
     async def execute_changed(
         self,
@@ -119,20 +127,16 @@ class CommandExecutor:
         """
         if request is call.request:
             return await self.execute(codec, call, before)
-        for command in before:
-            self.submit_unawaited(command, call.deadline)
+        created = self._submit_all(before, call.deadline)
         act = act_of_call(call) if call.managed else None
         encoded = encode_leader_command(codec, request, request_key(call), act)
-        return await self.execute_encoded(encoded, call.deadline)
+        return _accepted(await self.submitter.submit(encoded, call.deadline), created)
 
     async def execute_encoded(
         self, encoded: EncodedCommand, deadline: float | None
     ) -> AppliedCommand:
         """Propose an encoded command, and wait for its result; see ``execute`` for the errors."""
-        applied = await self.submitter.submit(encoded, deadline)
-        if isinstance(applied.result, Refusal):
-            raise refused_by_queue(applied.result)
-        return applied
+        return _accepted(await self.submitter.submit(encoded, deadline))
 
     async def record_act(self, call: UnaryCall[Any]) -> None:
         """Record a call of management that is no command of the log; see ``execute`` for errors."""
@@ -147,7 +151,41 @@ class CommandExecutor:
         Raises:
             NotProposed, LeaderOverloaded: as ``execute``.
         """
-        self.submitter.submit(encoded, deadline).add_done_callback(_retrieve_exception)
+        self._submit_all((encoded,), deadline)
+
+    def _submit_all(
+        self, commands: Sequence[EncodedCommand], deadline: float | None
+    ) -> Sequence[asyncio.Future[AppliedCommand]]:
+        """Propose commands, and return their results, which nobody needs to await."""
+        results = [self.submitter.submit(command, deadline) for command in commands]
+        for result in results:
+            result.add_done_callback(_retrieve_exception)
+        return results
+
+
+def _accepted(
+    applied: AppliedCommand, created: Sequence[asyncio.Future[AppliedCommand]] = ()
+) -> AppliedCommand:
+    """Return an applied command that the queue has accepted.
+
+    Args:
+        applied: the command.
+        created: results of the commands ahead of the command that create missing tubes.
+
+    Raises:
+        CallRefused: the queue refused the command, or the creation of a tube without which there
+            is no tube for the command.
+    """
+    refusal = applied.result
+    if not isinstance(refusal, Refusal):
+        return applied
+    if refusal.reason is Reason.TUBE_NOT_FOUND:
+        for one in created:
+            if one.done() and not one.cancelled() and one.exception() is None:
+                cause = one.result().result
+                if isinstance(cause, Refusal):
+                    raise refused_by_queue(cause)
+    raise refused_by_queue(refusal)
 
 
 def _retrieve_exception(future: object) -> None:

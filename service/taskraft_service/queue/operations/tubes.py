@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import Operation
-from taskraft_service.queue.entities.quotas import total_refusal
+from taskraft_service.queue.entities.quotas import share_refusal, total_refusal
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, first_of
 from taskraft_service.queue.entities.task_state import FINISHED, TAKEN, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
@@ -50,6 +50,8 @@ class CreateTube:
     profile: str = ""
     driver: str = ""
     driver_version: int = 0
+    owner: str = ""
+    """Principal that creates the tube; empty: access control is off."""
 
 
 @value
@@ -110,6 +112,7 @@ def create_tube(state: QueueState, command: CreateTube) -> TubeResult | Refusal:
     tube = new_tube(state.tubes.number, view, state.store, state.limits)
     tube.next_id = state.origin.task + 1
     state.tubes.add(tube)
+    state.tube_owners.add(tube.number, command.owner)
     state.signals.signal_redefined(tube)
     return TubeResult(tube.view())
 
@@ -131,8 +134,12 @@ def _refusal(state: QueueState, command: CreateTube) -> Refusal | None:
     refusals = [refusal for refusal in found if refusal is not None]
     if refusals:
         return first_of(refusals)
-    if len(state.tubes) >= state.limits.tubes_max:
-        return total_refusal("tubes_max", state.limits.tubes_max, "tubes", "drop unused tubes")
+    limits, advice = state.limits, "drop unused tubes"
+    if len(state.tubes) >= limits.tubes_max:
+        return total_refusal("tubes_max", limits.tubes_max, "tubes", advice)
+    most, owner = limits.tubes_share_max, command.owner
+    if state.tube_owners.counts.of(owner) >= most:
+        return share_refusal("tubes_share_max", most, "tubes", owner, advice)
     return None
 
 
@@ -172,8 +179,10 @@ def truncate_tube(state: QueueState, command: TruncateTube) -> CountResult | Ref
     count = sum(tube.counters.states)
     state.tubes.number += 1
     emptied = emptied_tube(tube, state.tubes.number, state.store, state.limits)
+    owner = state.tube_owners.of(tube.number)
     _retire(state, tube)
     state.tubes.add(emptied)
+    state.tube_owners.add(emptied.number, owner)
     state.signals.signal_redefined(emptied)
     state.set_tube_timer(emptied)
     return CountResult(count)
@@ -183,6 +192,7 @@ def _retire(state: QueueState, tube: QueueTube) -> None:
     """Detach the content and the leases of a tube; the content is deleted in later steps."""
     state.watch.tell_emptied(tube, state.find)
     state.tubes.remove(tube)
+    state.tube_owners.remove(tube.number)
     state.surplus.pop(tube.number, None)
     state.signals.signal_redefined(tube)
     state.timers.cancel(tube)

@@ -216,6 +216,7 @@ def collect(state: QueueState) -> list[Write]:
     state.audit.collect(writes)
     state.bulk_sweeps.collect(writes)
     state.quarantines.collect(writes)
+    state.tube_owners.collect(writes)
     state.feed.collect(writes, state.cluster.formats.feed)
     state.timers.flushed()
     writes.append((META, write_meta(state)))
@@ -271,6 +272,7 @@ def open_state(
     state.audit.restore(store)
     state.bulk_sweeps.restore(store)
     state.quarantines.restore(store, state.tubes.by_number)
+    state.tube_owners.restore(store)
     state.timers = Timers(store, limits, stored=True)
     _open_leases(state)
     return state
@@ -337,6 +339,7 @@ def _parts(state: QueueState) -> Iterator[bytes]:
     yield from state.audit.digest_parts()
     yield from state.bulk_sweeps.digest_parts()
     yield from state.quarantines.digest_parts()
+    yield from state.tube_owners.digest_parts()
     yield from (CONSUMER_RECORD.write(consumer) for consumer in state.consumers)
     yield from (SCHEDULE_RECORD.write(schedule) for schedule in state.schedules)
     yield from state.groups.digest_parts()

@@ -215,9 +215,13 @@ class QueueReaders(LeaderReaders):
         """Return for each tube the number of tasks by state, without building statistics."""
         return {name: tube.counters.states for name, tube in self._state.tubes.items()}
 
-    def operation_totals(self) -> dict[str, int]:
-        """Return for each tube the number of operations so far, without building statistics."""
-        return {name: sum(tube.counters.calls) for name, tube in self._state.tubes.items()}
+    def operation_totals(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the number of operations so far for each named tube that exists.
+
+        Builds no statistics.
+        """
+        tubes = self._state.tubes
+        return {name: sum(tubes[name].counters.calls) for name in names if name in tubes}
 
     def total_statistics(self, names: Iterable[str] | None = None) -> TubeStatistics:
         """Return the summed statistics of the named tubes; unknown tubes are left out.

@@ -31,6 +31,7 @@ from taskraft_service.queue.state.lease_returns import UnfinishedReturns
 from taskraft_service.queue.state.quarantines import Quarantines
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.state.schedule_registry import ScheduleRegistry
+from taskraft_service.queue.state.tube_owners import TubeOwners
 from taskraft_service.queue.state.tube_registry import TubeCleanup, TubeRegistry
 from taskraft_service.queue.state.watch import TaskWatch
 from taskraft_service.queue.state.working_set import WorkingSet
@@ -177,6 +178,7 @@ class QueueState(WorkingSet):
         self.audit = AuditTable(store)
         self.bulk_sweeps = BulkSweepRegistry()
         self.quarantines = Quarantines()
+        self.tube_owners = TubeOwners()
         self.signals = LeaderSignals()
         self.watch = TaskWatch(self.body)
 

@@ -36,6 +36,7 @@ ENDING: Final = b"n"
 CONSUMER: Final = b"o"
 FAILURE: Final = b"e"
 QUARANTINE: Final = b"x"
+TUBE_OWNER: Final = b"A"
 AUDIT: Final = b"j"
 BULK_SWEEP: Final = b"i"
 UPGRADE_MARKER: Final = b"z"
@@ -190,6 +191,17 @@ def session_key(number: int) -> bytes:
 def quarantine_key(tube: int) -> bytes:
     """Return the key of the record of a driver's failure in a tube."""
     return _tube.pack(QUARANTINE, tube)
+
+
+def tube_owner_key(tube: int) -> bytes:
+    """Return the key of the principal that has created a tube."""
+    return _tube.pack(TUBE_OWNER, tube)
+
+
+def tube_of_owner(key: bytes) -> int:
+    """Parse the tube number from the key of the principal that has created a tube."""
+    tube: int = _tube.unpack(key)[1]
+    return tube
 
 
 def schedule_key(name: str) -> bytes:

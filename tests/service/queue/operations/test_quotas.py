@@ -8,13 +8,16 @@ import pytest
 
 from taskraft_service.queue.entities.ownership import Ownership
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import OBJECT_LIMITS, Limits
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.schedules import CreateSchedule, DeleteSchedule
 from taskraft_service.queue.operations.sessions import CloseSession, OpenSession
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduleSpec
+from taskraft_service.queue.store.keys import TUBE_OWNER, prefix_stop
 from tests.service.queue.memory_store import MemoryStore
 
 SECURITY_PAGE = Path(__file__).parents[4] / "docs/security.md"
@@ -38,6 +41,10 @@ class Kind:
 
 
 KINDS = {
+    "tubes": Kind(
+        lambda name, owner: CreateTube(name, TubeKind.FIFO, TubeOptions(), owner=owner),
+        lambda name: [DropTube(name)],
+    ),
     "sessions": Kind(
         lambda name, owner: OpenSession(name, owner=owner), lambda name: [CloseSession(name)]
     ),
@@ -142,6 +149,34 @@ def test_the_cluster_has_a_maximum_for_all(name):
     refusal = node.create("c", "c")
     assert refusal.reason is Reason.LIMIT_REACHED
     assert refusal.metadata == {"limit": f"{name}_max", "value": "2"}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_truncated_tube_counts_for_its_owner(restarts):
+    node = full("tubes")
+    node.do(TruncateTube("a1"))
+    if restarts:
+        node.restart()
+    assert node.create("a3", "a").reason is Reason.LIMIT_REACHED
+    node.remove("a1")
+    assert node.create("a3", "a") is None
+
+
+def test_a_tube_that_exists_is_returned_at_the_maximum():
+    node = full("tubes")
+    again = CreateTube("a1", TubeKind.FIFO, TubeOptions(), if_not_exists=True, owner="a")
+    (result,) = node.do(again)
+    assert result.existed
+
+
+def test_nothing_is_left_of_a_dropped_tube_in_the_store():
+    node = full("tubes")
+    node.restart()
+    assert [*node.store.scan(TUBE_OWNER, prefix_stop(TUBE_OWNER))]
+    node.remove("a1")
+    node.remove("a2")
+    node.restart()
+    assert not [*node.store.scan(TUBE_OWNER, prefix_stop(TUBE_OWNER))]
 
 
 def kept(node):

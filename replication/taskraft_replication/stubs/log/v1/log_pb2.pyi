@@ -126,8 +126,8 @@ class Command(_message.Message):
 
     @_builtins.property
     def owner(self) -> Global___Ownership:
-        """The caller, for commands that make or change objects with an owner: tasks with unique keys, groups,
-        schedules, and leases without a session. Absent: access control is off.
+        """The caller, for commands that make or change objects with an owner: tubes, tasks with unique keys,
+        groups, schedules, and leases without a session. Absent: access control is off.
         """
 
     @_builtins.property
