@@ -61,6 +61,10 @@ patterns, and elements of lists. A million steps take about half a second of CPU
 WAITING_NAMES_MIN: Final = 2_000
 """Minimum number of names with which the patterns of a consumer that waits are counted, because
 tubes can be created while the consumer waits."""
+WAITING_STEPS_MAX: Final = 50_000
+"""Maximum number of steps that compare a new tube with the patterns of all waiting consumers."""
+WAITING_STEPS_SHARE_MAX: Final = 37_500
+"""Maximum number of these steps for the consumers of one principal."""
 BATCH_ITEMS_MAX: Final = 10_000
 """Maximum number of tasks, lease tokens, ids and keys of all operations of one ExecuteBatch."""
 

@@ -131,9 +131,9 @@ class Waiters:
         """
         return self._patterns.add_candidates(consumer, self._tubes, self._add_to_tube)
 
-    def has_room_for(self, patterns: PatternSet) -> bool:
-        """Return whether these and all waiting patterns take few enough steps for a new tube."""
-        return self._patterns.has_room_for(patterns)
+    def steps_with(self, patterns: PatternSet, principal: str) -> tuple[int, int]:
+        """Return ``WaitingPatterns.steps_with``."""
+        return self._patterns.steps_with(patterns, principal)
 
     def tubes_of(self, consumer: WaitingConsumer) -> Sequence[str]:
         """Return the tubes on which a consumer waits, including tubes that do not exist."""

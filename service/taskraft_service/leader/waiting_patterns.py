@@ -10,12 +10,12 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final
 
 from taskraft_service.languages.patterns import PatternSet
+from taskraft_service.leader.shared_patterns import SharedPatterns
 from taskraft_service.leader.waiting_consumer import WaitingConsumer
 
-WAITING_STEPS_MAX: Final = 50_000
-"""Maximum number of steps that compare a new tube with the patterns of all waiting consumers."""
 SLICE_STEPS: Final = 4_000
 """Number of steps after which ``add_candidates`` returns."""
+_NO_PATTERNS: Final = SharedPatterns()
 
 
 class WaitingPatterns:
@@ -24,10 +24,10 @@ class WaitingPatterns:
     def __init__(self) -> None:
         self.by_consumer: dict[WaitingConsumer, PatternSet] = {}
         """The patterns of each consumer, in order of arrival."""
-        self._shared: dict[PatternSet, int] = {}
-        """For each set of patterns, the number of its consumers."""
-        self._steps = 0
-        """Maximum number of steps that compare a new tube with all patterns."""
+        self._shared = SharedPatterns()
+        self._of_principals: dict[str, SharedPatterns] = {}
+        """The patterns of each principal; callers without a principal are left out."""
+        self._principals: dict[WaitingConsumer, str] = {}
         self._names: Sequence[str] = ()
         """The names of all tubes, when the last consumer was added."""
         self._existing: frozenset[str] = frozenset()
@@ -61,9 +61,11 @@ class WaitingPatterns:
             self._compared = self._existing
         self._created.clear()
         self.by_consumer[consumer] = patterns
-        if patterns not in self._shared:
-            self._steps += patterns.steps_max
-        self._shared[patterns] = self._shared.get(patterns, 0) + 1
+        self._shared.add(patterns)
+        principal = consumer.profile.principal
+        if principal:
+            self._principals[consumer] = principal
+            self._of_principals.setdefault(principal, SharedPatterns()).add(patterns)
         self._candidates[consumer] = [
             *(
                 name
@@ -77,16 +79,25 @@ class WaitingPatterns:
         """Remove a consumer, if it waits with patterns."""
         self._candidates.pop(consumer, None)
         patterns = self.by_consumer.pop(consumer, None)
-        if patterns is not None:
-            self._shared[patterns] -= 1
-            if not self._shared[patterns]:
-                del self._shared[patterns]
-                self._steps -= patterns.steps_max
+        if patterns is None:
+            return
+        self._shared.remove(patterns)
+        principal = self._principals.pop(consumer, "")
+        if principal:
+            own = self._of_principals[principal]
+            own.remove(patterns)
+            if not own:
+                del self._of_principals[principal]
 
-    def has_room_for(self, patterns: PatternSet) -> bool:
-        """Return whether these and all waiting patterns take few enough steps for a new tube."""
-        more = 0 if patterns in self._shared else patterns.steps_max
-        return self._steps + more <= WAITING_STEPS_MAX
+    def steps_with(self, patterns: PatternSet, principal: str) -> tuple[int, int]:
+        """Return how many steps a new tube takes if a consumer waits with these patterns, too.
+
+        Returns:
+            The steps for the patterns of all consumers, and for those of the principal; 0 for the
+            empty principal.
+        """
+        own = self._of_principals.get(principal, _NO_PATTERNS).steps_with(patterns)
+        return self._shared.steps_with(patterns), own if principal else 0
 
     def add_candidates(
         self,
@@ -113,7 +124,7 @@ class WaitingPatterns:
             patterns = self.by_consumer[consumer]
             steps += patterns.steps_max
             if consumer.allows(name) and patterns.matches(name):
-                steps += 1 if name in tubes or not self.is_new(name) else self._steps
+                steps += 1 if name in tubes or not self.is_new(name) else self._shared.steps
                 add_to(consumer, name)
         return False
 

@@ -10,7 +10,7 @@ import pytest
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.access.caller import ANONYMOUS
+from taskraft_service.access.caller import ANONYMOUS, AnonymousCaller
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.request_steps import RequestSteps
 from taskraft_service.api.rpc.status import CallRefused
@@ -18,8 +18,14 @@ from taskraft_service.api.tasks.consumer_sources import ConsumerSources, check_w
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tubes.service import _selected
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.leader.waiting_patterns import WAITING_STEPS_MAX
-from taskraft_service.limits import NAME_BYTES_MAX, NAMES_MAX, TAKE_SOURCES_MAX
+from taskraft_service.leader.waiting_consumer import ConsumerProfile
+from taskraft_service.limits import (
+    NAME_BYTES_MAX,
+    NAMES_MAX,
+    TAKE_SOURCES_MAX,
+    WAITING_STEPS_MAX,
+    WAITING_STEPS_SHARE_MAX,
+)
 from tests.service.counted_calls import calls_of, runs_of
 from tests.service.leader.waiting import Board, Consumer
 
@@ -128,6 +134,49 @@ def test_the_patterns_of_all_waiting_consumers_are_bounded():
     assert new_tube < 2 * WAITING_STEPS_MAX + 10 * len(waiting)
     waiters.remove(waiting[0])
     add(10_000)
+
+
+class Named(AnonymousCaller):
+    """A caller with a name that may do everything."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+
+def test_one_principal_leaves_room_for_the_patterns_of_others():
+    waiters = Waiters(Board())
+
+    def add(name, number):
+        patterns = [f"{'*a' * 20}*{name}{number}.{place}*" for place in range(20)]
+        sources = ConsumerSources(sources_of(patterns), Named(name))
+        check_wait(sources, waiters, 0, RequestSteps())
+        consumer = Consumer(*patterns)
+        consumer.profile = ConsumerProfile(principal=name)
+        waiters.add(consumer)
+        return consumer
+
+    def add_more(name):
+        for number in range(1, 10_000):
+            add(name, number)
+
+    def add_many(name):
+        first = add(name, 0)
+        with pytest.raises(CallRefused) as refused:
+            add_more(name)
+        assert refused.value.reason == error_pb2.Error.OVERLOADED
+        return first, refused.value.metadata
+
+    first, metadata = add_many("rival")
+    share = str(WAITING_STEPS_SHARE_MAX)
+    limit = {"limit": "waiting_steps_share_max", "value": share, "principal": "rival"}
+    assert metadata == limit
+    other, metadata = add_many("mailer")
+    assert metadata == {"limit": "waiting_steps_max", "value": str(WAITING_STEPS_MAX)}
+    waiters.remove(other)
+    waiters.remove(first)
+    add("rival", 10_000)
+    assert WAITING_STEPS_SHARE_MAX == WAITING_STEPS_MAX * 3 // 4
 
 
 def test_consumers_with_the_same_patterns_are_compared_once():

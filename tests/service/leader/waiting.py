@@ -1,6 +1,7 @@
 """Consumers and a queue for tests of the waiting consumers."""
 
 from taskraft_service.entries.encoded_command import EncodedCommand
+from taskraft_service.leader.waiting_consumer import ConsumerProfile
 from taskraft_service.queue.operations.take import Take
 
 
@@ -19,6 +20,8 @@ class Board:
 
 
 class Consumer:
+    profile = ConsumerProfile()
+
     def __init__(self, *sources, wanted_tasks=1, one_shot=True, is_selective=False, yielding=()):
         self.sources = sources
         self.yielding = yielding

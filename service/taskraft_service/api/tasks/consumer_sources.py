@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from taskraft.v1 import error_pb2
@@ -15,7 +15,6 @@ from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.languages.patterns import compiled, is_pattern
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.leader.waiting_patterns import WAITING_STEPS_MAX
 
 
 class ConsumerSources:
@@ -52,6 +51,11 @@ class ConsumerSources:
             return tube in self._yielding
         return not self._firm.matches(tube)
 
+    @property
+    def principal(self) -> str:
+        """The principal of the caller; empty without access control."""
+        return self._caller.name
+
     def allows(self, tube: str) -> bool:
         """Return whether the caller currently may take from a tube."""
         return self._caller.may(Verb.TAKE, tube)
@@ -79,17 +83,26 @@ def check_wait(sources: ConsumerSources, waiters: Waiters, tubes: int, steps: Re
         steps: the steps of the request.
 
     Raises:
-        CallRefused: TOO_MANY_STEPS; OVERLOADED, the patterns of all waiting consumers together.
+        CallRefused: TOO_MANY_STEPS; OVERLOADED, the patterns of all waiting consumers together, or
+            of those of the principal.
     """
-    if sources.has_patterns:
-        steps.count(max(tubes, limits.WAITING_NAMES_MIN) * sources.patterns.steps_max)
-        if not waiters.has_room_for(sources.patterns):
-            raise CallRefused(
-                error_pb2.Error.OVERLOADED,
-                "the patterns of all waiting consumers need more than"
-                f" {WAITING_STEPS_MAX} steps for each new tube",
-                {"limit": str(WAITING_STEPS_MAX)},
-            )
+    if not sources.has_patterns:
+        return
+    steps.count(max(tubes, limits.WAITING_NAMES_MIN) * sources.patterns.steps_max)
+    total, own = waiters.steps_with(sources.patterns, sources.principal)
+    if total > limits.WAITING_STEPS_MAX:
+        most = limits.WAITING_STEPS_MAX
+        metadata = {"limit": "waiting_steps_max", "value": str(most)}
+        raise _too_many_patterns("all waiting consumers", most, metadata)
+    if own > limits.WAITING_STEPS_SHARE_MAX:
+        most, name = limits.WAITING_STEPS_SHARE_MAX, sources.principal
+        metadata = {"limit": "waiting_steps_share_max", "value": str(most), "principal": name}
+        raise _too_many_patterns(f'all waiting consumers of principal "{name}"', most, metadata)
+
+
+def _too_many_patterns(whose: str, most: int, metadata: Mapping[str, str]) -> CallRefused:
+    text = f"the patterns of {whose} need more than {most} steps for each new tube"
+    return CallRefused(error_pb2.Error.OVERLOADED, text, metadata)
 
 
 def check_sources(violations: Violations, path: str, sources: Sequence[pb.TakeSource]) -> None:
