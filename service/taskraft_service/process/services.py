@@ -174,6 +174,7 @@ def servicers(
                 AuditHandlers(reader).methods(),
                 executor.record_act,
                 _snapshots(components, executor, reader).save,
+                components.load.live.shares,
             ),
         ).methods(),
     )

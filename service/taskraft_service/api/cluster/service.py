@@ -22,6 +22,7 @@ from taskraft_service.access.caller import PermissionDenied
 from taskraft_service.access.permissions import ANY_TUBE, Verb
 from taskraft_service.api.cluster.membership import MembershipChanges, RaftMember, check_request_id
 from taskraft_service.api.cluster.settings import SettingsHandler
+from taskraft_service.api.rpc.live_calls import PrincipalShares
 from taskraft_service.api.rpc.methods import (
     AnyUnaryMethod,
     ExecutionSite,
@@ -66,6 +67,8 @@ class ClusterHandlers:
     record_act: Callable[[UnaryCall[Any]], Awaitable[None]]
     """Records a call of management that is no command of the log."""
     save_snapshot: ServerStreamHandler
+    shares: PrincipalShares
+    """The shares of each principal on this node, for GetServerInfo."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -165,7 +168,16 @@ class ClusterService:
         named = {name: number for name, number in named.items() if isinstance(number, int)}
         objects = self._reader.applied.limits
         named |= {name: getattr(objects, name) for name in OBJECT_LIMITS}
-        return {**named, "payload_bytes_max": self._config.payload_bytes_max}
+        config, shares = self._config, self._handlers.shares
+        return {
+            **named,
+            "payload_bytes_max": config.payload_bytes_max,
+            "calls_max": config.calls_max,
+            "calls_share_max": shares.calls_max,
+            "streams_max": config.streams_max,
+            "streams_share_max": shares.streams_max,
+            "connections_share_max": shares.connections_max,
+        }
 
     async def get_cluster_state(
         self, call: UnaryCall[pb.GetClusterStateRequest]

@@ -139,7 +139,7 @@ class LiveCalls:
     """
 
     def __init__(self, shares: PrincipalShares) -> None:
-        self._shares = shares
+        self.shares: Final = shares
         self._by_principal: dict[str, _PrincipalCalls] = {}
         self._by_expiry: dict[float, dict[LiveCall, None]] = {}
         self._by_key: dict[str, LiveCall] = {}
@@ -160,7 +160,7 @@ class LiveCalls:
         own = self._by_principal.get(name)
         if own is None:
             own = self._by_principal[name] = _PrincipalCalls()
-        shares, connections = self._shares, own.connections
+        shares, connections = self.shares, own.connections
         if call.is_stream and own.streams >= shares.streams_max:
             raise _overloaded(name, "streams", "streams_share_max", shares.streams_max)
         if not call.is_stream and len(own.calls) - own.streams >= shares.calls_max:

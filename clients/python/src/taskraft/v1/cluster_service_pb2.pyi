@@ -81,7 +81,8 @@ class GetServerInfoResponse(_message.Message):
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Limits by name, for example payload_bytes_max. The limits on numbers of objects in the cluster
-        are among them, and those for each principal, for example sessions_max and sessions_share_max.
+        are among them, and those for each principal, for example sessions_max and sessions_share_max,
+        and the shares of each principal on this node that are in force, for example calls_share_max.
         """
 
     @_builtins.property
