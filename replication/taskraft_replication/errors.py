@@ -23,7 +23,7 @@ class DirectoryLocked(DirectoryRefused):
 
 
 class DirectoryForeign(DirectoryRefused):
-    """The data belongs to another cluster, member or group; correct the configuration."""
+    """The data belongs to another cluster, group, member or node; correct the configuration."""
 
 
 class MemberRemoved(DirectoryRefused):

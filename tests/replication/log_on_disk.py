@@ -14,9 +14,11 @@ SEGMENT_BYTES = 1 << 13
 SALT = 4711
 
 
-def config(cluster_id: str = "test", member_id: int = 1, **settings) -> StorageConfig:
+def config(
+    cluster_id: str = "test", member_id: int = 1, name: str = "", **settings
+) -> StorageConfig:
     return StorageConfig(
-        Identity(cluster_id, MemberId(member_id), 0),
+        Identity(cluster_id, MemberId(member_id), 0, name),
         **{"founders": FOUNDERS, "salt": SALT, "segment_bytes": SEGMENT_BYTES, **settings},
     )
 

@@ -76,6 +76,7 @@ class Settings:
     member: PeerAddress
     members: Sequence[PeerAddress]
     is_joiner: bool = False
+    has_host_name: bool = False
     data_dir: Path = Path("sim")
 
 

@@ -75,7 +75,12 @@ def storage_config(config: NodeConfig, salt: int, directory_id: str) -> StorageC
             voters=tuple(sorted(config.members)), roster=roster_of(config.members.values())
         )
     return StorageConfig(
-        identity=Identity(config.cluster_id, config.member_id, config.group_id),
+        identity=Identity(
+            config.cluster_id,
+            config.member_id,
+            config.group_id,
+            config.members[config.member_id].name,
+        ),
         founders=founders,
         salt=salt,
         directory_id=directory_id,

@@ -87,7 +87,7 @@ class GroupStorage:
         ``StateRebuild``.
 
         Raises:
-            DirectoryForeign: the data belongs to another cluster, group or member.
+            DirectoryForeign: the data belongs to another cluster, group, member or node.
             MemberRemoved: this member was removed from the group.
             LogDamaged: durable data is missing or unreadable.
             StateLost: the state machine is behind the first entry of the log, or behind the oldest
@@ -100,6 +100,7 @@ class GroupStorage:
         if not metadata.is_initialized():
             _found(fs, metadata, config)
         metadata.check_identity(config.identity)
+        metadata.complete_identity()
         # ``begin_life`` runs first, because it fsyncs the directory. After a crash, some file names
         # may not be durable yet. The next step deletes files only once these names are durable.
         incarnation = metadata.begin_life()

@@ -16,6 +16,7 @@ from taskraft_replication.core.types import (
     Term,
 )
 from taskraft_replication.errors import DirectoryForeign
+from taskraft_replication.membership.roster import find
 from taskraft_replication.storage.checked_file import (
     JsonValue,
     list_of,
@@ -41,6 +42,12 @@ class Identity:
     cluster_id: str
     member_id: MemberId
     group_id: int
+    name: str = ""
+    """Name of the node; empty: the members have no names, or the name is unknown."""
+
+    def is_named(self, name: str) -> bool:
+        """Return whether the node has this name; certificates ignore the case of names."""
+        return self.name.lower() == name.lower()
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,15 +90,19 @@ class Metadata:
         """Check that the data belongs to ``expected``.
 
         Raises:
-            DirectoryForeign: the data belongs to another cluster, group or member.
+            DirectoryForeign: the data belongs to another cluster, group, member or node.
         """
-        found = self._read("identity")
+        found = self.identity()
         for field in ("cluster_id", "member_id", "group_id"):
-            if found[field] != getattr(expected, field):
+            if getattr(found, field) != getattr(expected, field):
                 raise DirectoryForeign(
-                    f"{self.directory} belongs to {field} {found[field]!r}, "
+                    f"{self.directory} belongs to {field} {getattr(found, field)!r}, "
                     f"not to {getattr(expected, field)!r}"
                 )
+        if not found.is_named(expected.name):
+            raise DirectoryForeign(
+                f"{self.directory} belongs to node {found.name!r}, not to {expected.name!r}"
+            )
 
     def has_joined(self) -> bool:
         """Return whether the member joined an existing group and is not a founder."""
@@ -105,21 +116,39 @@ class Metadata:
             "cluster_id": identity.cluster_id,
             "member_id": identity.member_id,
             "group_id": identity.group_id,
+            "name": identity.name,
         }
         self._write("identity", content)
+
+    def complete_identity(self) -> None:
+        """Store the name of the node if an earlier build has stored none."""
+        found = self._read("identity")
+        name = self.identity().name
+        if name and "name" not in found:
+            self._write("identity", {**found, "name": name})
 
     def leave_founders(self) -> None:
         """Note that the stored membership, not the settings, has the members of the cluster."""
         self._write("identity", {**self._read("identity"), "has_joined": True})
 
     def identity(self) -> Identity:
-        """Return cluster, group and member of the data."""
+        """Return cluster, group and member of the data.
+
+        Earlier builds stored no name of the node; the stored membership then tells the name.
+        """
         found = self._read("identity")
-        return Identity(
-            cluster_id=text_of(found, "cluster_id"),
-            member_id=MemberId(number_of(found, "member_id")),
-            group_id=number_of(found, "group_id"),
-        )
+        member = MemberId(number_of(found, "member_id"))
+        name = text_of(found, "name") if "name" in found else self._name_in_roster(member)
+        return Identity(text_of(found, "cluster_id"), member, number_of(found, "group_id"), name)
+
+    def _name_in_roster(self, member: MemberId) -> str:
+        """Return the name of a member by the newest stored membership; empty: unknown."""
+        found = list_of(self._read("membership"), "history")
+        if not found:
+            return ""
+        _, conf_state = decode_membership(found[-1])
+        info = find(conf_state.roster, member)
+        return "" if info is None else info.name
 
     def directory_id(self, fresh: str) -> str:
         """Return the identity of this directory; the first call sets it to ``fresh``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from taskraft_replication.core.types import HardState, LogIndex, MemberId
@@ -19,7 +19,7 @@ from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_replication.storage.failpoints import NO_FAILPOINTS
 from taskraft_replication.storage.group_storage import GroupStorage
 from taskraft_replication.storage.stored_member import stored_member
-from taskraft_service.cluster.member_identity import GROUP_ID, MemberIdentity
+from taskraft_service.cluster.member_identity import GROUP_ID, MemberIdentity, own_member
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.startup import open_machine, raft_config
@@ -66,15 +66,9 @@ def _recover(config: ServerConfig) -> Recovered:
     stored = stored_member(config.data_dir, GROUP_ID)
     if stored.identity is None:
         raise RecoveryRefused(f"{config.data_dir} has no member of a cluster")
-    if stored.identity.cluster_id != config.cluster_id:
-        raise RecoveryRefused(
-            f"{config.data_dir} belongs to cluster_id {stored.identity.cluster_id!r}, not to "
-            f"{config.cluster_id!r}"
-        )
-    member = MemberId(stored.identity.member_id)
-    identity = MemberIdentity(
-        replace(config.member, member_id=member), (), directory_id=stored.directory_id
-    )
+    own = own_member(config, stored.identity)
+    member = MemberId(own.member_id)
+    identity = MemberIdentity(own, (), directory_id=stored.directory_id)
     machine = open_machine(config, identity, NO_FAILPOINTS)
     try:
         storage = storage_of(raft_config(config, identity, NO_FAILPOINTS), machine.applied_index)

@@ -203,7 +203,7 @@ def _restore_into(config: ServerConfig, reader: SnapshotFileReader) -> None:
     create_restored(
         DiskFileSystem(config.data_dir),
         StorageConfig(
-            identity=Identity(config.cluster_id, FIRST_MEMBER, GROUP_ID),
+            identity=Identity(config.cluster_id, FIRST_MEMBER, GROUP_ID, config.node_name),
             founders=ConfState(voters=(FIRST_MEMBER,), roster=roster_of((member,))),
             salt=secrets.randbits(32),
             directory_id=directory_id,

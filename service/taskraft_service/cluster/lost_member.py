@@ -41,6 +41,8 @@ class LostMember:
     """Identity of the new data directory."""
     reason: str
     """Description of the lost data, in one line."""
+    name: str
+    """Name of the node that has found the loss; empty: an earlier build wrote the record."""
 
 
 class LostMemberRecord:
@@ -67,12 +69,16 @@ class LostMemberRecord:
             return None
         found = read_checked(self._fs, RECORD)
         return LostMember(
-            number_of(found, "member_id"), text_of(found, "directory_id"), text_of(found, "reason")
+            number_of(found, "member_id"),
+            text_of(found, "directory_id"),
+            text_of(found, "reason"),
+            text_of(found, "name") if "name" in found else "",
         )
 
-    def begin(self, reason: str, *, is_founding: bool = False) -> None:
-        """Record durably that the data is lost; each call chooses another new data directory.
+    def begin(self, reason: str, name: str, *, is_founding: bool = False) -> None:
+        """Record durably that the data of the node ``name`` is lost.
 
+        Each call chooses another new data directory.
         The id in the directory of a founder is that of the settings. The member of this name may
         have another id by now, so the cluster finds the member by its name.
         """
@@ -88,6 +94,7 @@ class LostMemberRecord:
                 "member_id": member_id,
                 "directory_id": secrets.token_hex(8),
                 "reason": " ".join(reason.split()),
+                "name": name,
             },
         )
 

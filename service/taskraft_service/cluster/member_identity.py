@@ -18,6 +18,7 @@ from taskraft_replication.errors import DirectoryForeign, LogDamaged, Replicatio
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.storage.checked_file import read_checked
 from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.metadata import Identity
 from taskraft_replication.storage.stored_member import StoredMember, stored_member
 from taskraft_service.cluster.interrupted_restore import INTERRUPTED, is_restoring
 from taskraft_service.cluster.lost_member import LostMember, LostMemberRecord
@@ -99,6 +100,10 @@ class IdentitySettings(Protocol):
         """Whether the node joins a cluster at its first start instead of founding one."""
 
     @property
+    def has_host_name(self) -> bool:
+        """Whether the name is the host name, and a new node of these settings would be alone."""
+
+    @property
     def member(self) -> PeerAddress:
         """Name and addresses of this node."""
 
@@ -122,7 +127,7 @@ async def resolve_member_identity(
         JoinRefused: the cluster refused this node or did not answer.
         RestoreInterrupted: the directory has the files of an interrupted restore.
         DataMissing: the directory of a founder is empty, and the node may not found a cluster.
-        DirectoryForeign: the data belongs to a member of another name or cluster.
+        DirectoryForeign: the data belongs to another node, member or cluster; nothing was changed.
         LogDamaged: small files of the member are damaged.
     """
     if await asyncio.to_thread(is_restoring, config.data_dir):
@@ -130,6 +135,7 @@ async def resolve_member_identity(
     record = LostMemberRecord(config.data_dir, GROUP_ID)
     lost = await asyncio.to_thread(record.read)
     if lost is not None and not await asyncio.to_thread(_is_in_place, record, lost, config):
+        await asyncio.to_thread(_check_lost, config, lost)
         member_id = await _ask_to_replace(config, lost, security, show)
         if not await asyncio.to_thread(record.is_set_aside, lost):
             await asyncio.to_thread(record.set_aside, lost)
@@ -152,20 +158,46 @@ def known_identity(settings: IdentitySettings, stored: StoredMember) -> MemberId
     """Return the identity of a node from its data or its settings; None if it must ask the cluster.
 
     Raises:
-        DirectoryForeign: the data belongs to another cluster.
+        DirectoryForeign: the data belongs to another node, member or cluster.
     """
-    own = settings.member
-    if stored.identity is not None and stored.has_joined:
-        if stored.identity.cluster_id != settings.cluster_id:
-            raise DirectoryForeign(
-                f"{settings.data_dir} belongs to cluster_id {stored.identity.cluster_id!r}, "
-                f"not to {settings.cluster_id!r}"
-            )
-        member = replace(own, member_id=stored.identity.member_id)
-        return MemberIdentity(member, (), stored.directory_id)
-    if stored.identity is None and settings.is_joiner:
-        return None
-    return MemberIdentity(own, settings.members, stored.directory_id)
+    if stored.identity is None:
+        if settings.is_joiner:
+            return None
+        return MemberIdentity(settings.member, settings.members, stored.directory_id)
+    own = own_member(settings, stored.identity)
+    if stored.has_joined:
+        return MemberIdentity(own, (), stored.directory_id)
+    if own.member_id != settings.member.member_id:
+        raise DirectoryForeign(
+            f"{settings.data_dir} belongs to member {own.member_id}, "
+            f"not to member {settings.member.member_id}"
+        )
+    founders = [own if each.member_id == own.member_id else each for each in settings.members]
+    return MemberIdentity(own, founders, stored.directory_id)
+
+
+def own_member(settings: IdentitySettings, stored: Identity) -> PeerAddress:
+    """Return this node as the member in its data directory.
+
+    A lone node that has its host name, for example a container, keeps the name of its directory.
+
+    Raises:
+        DirectoryForeign: the data belongs to another cluster or node.
+    """
+    if stored.cluster_id != settings.cluster_id:
+        raise DirectoryForeign(
+            f"{settings.data_dir} belongs to cluster_id {stored.cluster_id!r}, "
+            f"not to {settings.cluster_id!r}"
+        )
+    name = settings.member.name
+    if settings.has_host_name and stored.name:
+        name = stored.name
+    if not stored.is_named(name):
+        raise DirectoryForeign(
+            f"{settings.data_dir} belongs to node {stored.name!r}, not to {name!r}; "
+            f"give each node its own directory"
+        )
+    return replace(settings.member, member_id=stored.member_id, name=name)
 
 
 def add_member_request(settings: IdentitySettings, identity: MemberIdentity) -> pb.AddMemberRequest:
@@ -193,6 +225,19 @@ def _check_no_other_state(config: ServerConfig) -> None:
     is_own = found.get("member_id") == config.member.member_id
     if found.get("cluster_id") == config.cluster_id and not is_own:
         raise LogDamaged(f"the state belongs to member {found.get('member_id')}, without a log")
+
+
+def _check_lost(config: ServerConfig, lost: LostMember) -> None:
+    """Check that a lost member is this node.
+
+    Raises:
+        DirectoryForeign: another node has lost its data here.
+    """
+    if not config.has_host_name and lost.name and lost.name.lower() != config.node_name.lower():
+        raise DirectoryForeign(
+            f"{config.data_dir} belongs to node {lost.name!r}, not to {config.node_name!r}; "
+            f"give each node its own directory"
+        )
 
 
 def _is_in_place(record: LostMemberRecord, lost: LostMember, config: ServerConfig) -> bool:

@@ -288,6 +288,11 @@ class ServerConfig(SecuritySettings, StorageSettings):
         return self.node_name not in {member.name for member in self.members}
 
     @property
+    def has_host_name(self) -> bool:
+        """Whether the name is the host name, and a new node of these settings would be alone."""
+        return "node_name" not in self.model_fields_set and not (self.peers or self.join)
+
+    @property
     def member(self) -> PeerAddress:
         """This node as a member; its id is 0 if the settings do not contain it."""
         if not self.is_joiner or self.peers:

@@ -59,7 +59,8 @@ def begin_replacement(config: ServerConfig, reason: str, *, is_founding: bool = 
     """
     directory = DataDirectory(config.data_dir)
     try:
-        LostMemberRecord(config.data_dir, GROUP_ID).begin(reason, is_founding=is_founding)
+        record = LostMemberRecord(config.data_dir, GROUP_ID)
+        record.begin(reason, config.node_name, is_founding=is_founding)
     finally:
         directory.release()
     log.error("the data of this member is lost; the node becomes a new member", reason=reason)

@@ -377,7 +377,7 @@ async def test_one_process_runs_members_of_several_groups(tmp_path, caplog):
         for member in cluster.ids:
             for group_id in (0, 1):
                 found = stored_member(cluster.path / str(member), group_id)
-                assert found.identity == Identity("test", member, group_id)
+                assert found.identity == Identity("test", member, group_id, f"m{member}")
         assert {node.status().group_id for node in second} == {1}
         assert f"group 1: member {leader.config.member_id} is leader" in caplog.text
         # An event in one group does not affect the other.
