@@ -110,6 +110,11 @@ class DirectTransport:
         self._directories[membership.member_id] = membership.directory_id
         return self
 
+    @property
+    def is_accepted(self) -> bool:
+        """Return True, because these members do not refuse each other."""
+        return True
+
     def send(self, messages: Sequence[Message]) -> None:
         """Send messages to their receivers; never blocks, and may lose messages."""
         loop = asyncio.get_running_loop()

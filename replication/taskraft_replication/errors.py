@@ -40,6 +40,26 @@ class DirectoryUnknown(DirectoryRefused):
     """
 
 
+class DirectoryOutdated(DirectoryRefused):
+    """A peer has accepted another start of this member, of the same or a later incarnation.
+
+    The data directory is an older copy, or another process has used a copy of it since. The
+    directory may lack entries and votes that the member has acknowledged. Use the newest copy, or
+    replace the member.
+    """
+
+
+class MemberInUse(DirectoryRefused):
+    """Another process of this member, with a copy of the data directory, is connected to a peer.
+
+    ``was_accepted`` tells whether a peer has accepted this process.
+    """
+
+    def __init__(self, text: str, *, was_accepted: bool = False) -> None:
+        super().__init__(text)
+        self.was_accepted = was_accepted
+
+
 class FormatUnknown(DirectoryRefused):
     """The data was written in a format that this version does not read."""
 
@@ -124,7 +144,7 @@ class SnapshotUnavailable(SnapshotBroken):
 
 
 class PeerRefused(ReplicationError):
-    """A peer is refused because of its cluster, its protocol version or an earlier incarnation."""
+    """A peer is refused, for example because of its cluster or its protocol version."""
 
 
 class GroupAbsent(PeerRefused):

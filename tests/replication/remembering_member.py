@@ -109,7 +109,7 @@ class Member:
         self.refusals: list[DirectoryRefused] = []
         self.snapshot = b""
         self.abandoned = 0
-        self.refused = False
+        self.has_refused_snapshot = False
         self.begun: list[int] = []
         """Offset at which each snapshot stream began."""
         self.breaks_at: int | None = None
@@ -182,7 +182,7 @@ class Member:
         try:
             return Sink(self.inbox, transfer_id, self)
         except SnapshotBroken:
-            self.refused = True
+            self.has_refused_snapshot = True
             self.changed.set()
             raise
 

@@ -38,13 +38,13 @@ from taskraft_replication.node.open_storage import storage_config
 from taskraft_replication.peers.contract import Membership
 from taskraft_replication.peers.handshake import (
     PeerExpelled,
-    PeerIncarnations,
     answer_to,
     check_directory,
     check_version,
     expulsion_error,
     hello_to,
 )
+from taskraft_replication.peers.incarnations import PeerIncarnations
 from taskraft_replication.storage.group_storage import GroupStorage
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 from taskraft_service.cluster.cluster_members import info_of

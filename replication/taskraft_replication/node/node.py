@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
 from collections.abc import Iterator
 
 from taskraft_replication.beacons import Beacons, NoBeacons
@@ -15,7 +16,6 @@ from taskraft_replication.driver.driver import build_driver
 from taskraft_replication.driver.preferred_followers import PreferredFollowers
 from taskraft_replication.errors import (
     DirectoryRefused,
-    MemberRemoved,
     ReplicationError,
     Stopped,
     StorageFailed,
@@ -148,6 +148,7 @@ class Node:
             config.members[config.member_id].peer_address,
             self._bootstrap.founders,
             config.program,
+            secrets.randbits(63),
         )
         receiver = PeerReceiver(
             self._driver, self._preferred, self._bootstrap, self._leader_loss, self
@@ -173,11 +174,12 @@ class Node:
         self._halt(Stopped("the node is stopping"))
         await self._effects.close()
         await asyncio.to_thread(self._worker.stop)
-        if not self.failed.done():
+        reason = self.failed.result() if self.failed.done() else None
+        if reason is None:
             await asyncio.to_thread(self._storage.close, self._driver.hard_state)
-        elif isinstance(self.failed.result(), MemberRemoved) and not self.is_founding:
+        elif isinstance(reason, DirectoryRefused) and not self.is_founding:
             # A founder has no data yet: its data directory may get another member later.
-            await asyncio.to_thread(self._storage.save_removed)
+            await asyncio.to_thread(self._storage.end_refused, reason)
         _release(self._directory)
         self._directory = None
 
@@ -277,6 +279,12 @@ class Node:
     def is_founding(self) -> bool:
         """Return whether this member still waits for other founders of its group."""
         return bool(self._bootstrap.founders)
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether a peer has accepted this process since its start."""
+        peers = self._effects.peers
+        return peers is not None and peers.is_accepted
 
     @property
     def append_idle(self) -> bool:

@@ -125,6 +125,7 @@ class _Attempts:
             rebuild.directory_id,
             config.members[config.member_id].peer_address,
             program=config.program,
+            start_id=secrets.randbits(63),
         )
 
     async def succeed_with(self, peer: MemberInfo) -> bool:

@@ -46,6 +46,8 @@ class Membership:
     """Founders of a new group, all of which this member awaits; empty: the group exists."""
     program: ProgramVersions = NO_PROGRAM
     """Versions of the program; a member whose program is older than its group is refused."""
+    start_id: int = 0
+    """Random number of this start, by which peers tell two processes of one member apart."""
 
 
 class SnapshotSink(Protocol):
@@ -126,6 +128,10 @@ class Receiver(Protocol):
 
 class Peers(Protocol):
     """The other members of one group, as the driver uses them."""
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether a peer has accepted this process."""
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send messages to their receivers; never blocks, and may lose messages."""

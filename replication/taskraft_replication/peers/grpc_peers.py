@@ -14,7 +14,11 @@ from grpc import aio
 from taskraft_replication.background import Background
 from taskraft_replication.core.config import ENTRY_BYTES_MAX
 from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotMeta, Term
-from taskraft_replication.errors import DirectoryRefused, SnapshotBroken
+from taskraft_replication.errors import (
+    DirectoryRefused,
+    MemberInUse,
+    SnapshotBroken,
+)
 from taskraft_replication.machine import SnapshotReader
 from taskraft_replication.membership.roster import find, was_removed
 from taskraft_replication.peers.contract import Membership, PreferredSet, Receiver
@@ -87,6 +91,8 @@ class GrpcPeers:
         """Certificate names of members that connected before the roster named them."""
         self._inbound: dict[MemberId, asyncio.Task[object]] = {}
         """Tasks that serve the streams from the peers."""
+        self.is_accepted = False
+        """Whether a peer has accepted this process."""
         self._background = Background()
 
     def send(self, messages: Sequence[Message]) -> None:
@@ -228,6 +234,10 @@ class GrpcPeers:
             earlier.cancel()
         self._inbound[member] = task
 
+    def is_connected(self, member: MemberId) -> bool:
+        """Return whether a task serves a stream of the member."""
+        return member in self._inbound
+
     def is_replaced(self, member: MemberId, task: asyncio.Task[object] | None) -> bool:
         """Return whether another task serves the member now."""
         return self._inbound.get(member, task) is not task
@@ -242,6 +252,7 @@ class GrpcPeers:
         """Check the identity of the peer that answered at the member's address."""
         check_version(member, answer)
         check_directory(member, answer.directory_id, self.roster)
+        self.is_accepted = True
         self.receiver.handshake_done(member, answer.directory_id)
 
     def make_beacon(self) -> bytes:
@@ -254,6 +265,8 @@ class GrpcPeers:
 
     def refused(self, error: DirectoryRefused) -> None:
         """Stop this member, because a peer refuses it permanently."""
+        if isinstance(error, MemberInUse):
+            error = MemberInUse(str(error), was_accepted=self.is_accepted)
         self.receiver.refused(error)
 
     async def close(self) -> None:

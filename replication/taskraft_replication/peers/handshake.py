@@ -8,8 +8,10 @@ from typing import Final
 
 from taskraft_replication.core.types import MemberId, Roster
 from taskraft_replication.errors import (
+    DirectoryOutdated,
     DirectoryRefused,
     DirectoryUnknown,
+    MemberInUse,
     MemberRemoved,
     PeerRefused,
     VersionTooOld,
@@ -33,6 +35,10 @@ class Expulsion(Enum):
     REMOVED = "removed"
     DIRECTORY = "directory"
     VERSION = "version"
+    OUTDATED = "outdated"
+    """A later incarnation, or another process of the same incarnation, was accepted."""
+    SECOND = "second"
+    """Another process of the member is connected; permanent only if the process stays."""
 
 
 class PeerExpelled(PeerRefused):
@@ -58,6 +64,7 @@ def hello_to(member: MemberId, own: Membership) -> pb.Hello:
         founders=own.founders,
         lowest_program_version=own.program.lowest,
         highest_program_version=own.program.highest,
+        start_id=own.start_id,
     )
 
 
@@ -192,43 +199,9 @@ def expulsion_error(kind: str, text: str) -> DirectoryRefused | None:
             return DirectoryUnknown(text)
         case Expulsion.VERSION.value:
             return VersionTooOld(text)
+        case Expulsion.OUTDATED.value:
+            return DirectoryOutdated(text)
+        case Expulsion.SECOND.value:
+            return MemberInUse(text)
         case _:
             return None
-
-
-class PeerIncarnations:
-    """Tracks the newest incarnation of each peer."""
-
-    def __init__(self) -> None:
-        self._current: dict[tuple[int, int], int] = {}
-
-    def check_hello(self, hello: pb.Hello, own: Membership, roster: Roster) -> None:
-        """Check the introduction of a peer and record its incarnation.
-
-        Raises:
-            PeerRefused: no common protocol version, wrong cluster or receiver, other founders, or
-                an outdated incarnation.
-            PeerExpelled: the member was removed, or has another data directory.
-        """
-        common_version(hello)
-        if hello.cluster_id != own.cluster_id:
-            raise PeerRefused(f"cluster {hello.cluster_id!r} is not {own.cluster_id!r}")
-        if hello.receiver != own.member_id:
-            raise PeerRefused(f"this is member {own.member_id}, not {hello.receiver}")
-        if hello.sender < 1 or hello.sender == own.member_id:
-            raise PeerRefused(f"member {hello.sender} cannot be a peer of {own.member_id}")
-        check_program(hello, own)
-        check_founders(hello, own, roster)
-        check_directory(MemberId(hello.sender), hello.directory_id, roster)
-        key = (hello.group_id, hello.sender)
-        current = self._current.get(key, 0)
-        if hello.incarnation < current:
-            raise PeerRefused(
-                f"incarnation {hello.incarnation} of member {hello.sender} is outdated: "
-                f"incarnation {current} has connected since"
-            )
-        self._current[key] = hello.incarnation
-
-    def is_current(self, hello: pb.Hello) -> bool:
-        """Return whether no later incarnation of the peer has connected since."""
-        return self._current[hello.group_id, hello.sender] == hello.incarnation

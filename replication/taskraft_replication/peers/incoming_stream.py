@@ -9,7 +9,8 @@ from taskraft_replication.errors import MessageMalformed, PeerRefused
 from taskraft_replication.peers.codec import decode_frame
 from taskraft_replication.peers.contract import Receiver
 from taskraft_replication.peers.grpc_peers import GrpcPeers
-from taskraft_replication.peers.handshake import PeerIncarnations, check_directory
+from taskraft_replication.peers.handshake import check_directory
+from taskraft_replication.peers.incarnations import PeerIncarnations
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 

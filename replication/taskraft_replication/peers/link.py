@@ -17,7 +17,7 @@ from grpc import aio
 
 from taskraft_replication.background import Background, run_beside
 from taskraft_replication.core.types import MemberId, Message, Term
-from taskraft_replication.errors import DirectoryRefused, PeerRefused
+from taskraft_replication.errors import DirectoryRefused, MemberInUse, PeerRefused
 from taskraft_replication.peers.codec import encode_frame
 from taskraft_replication.peers.contract import Membership
 from taskraft_replication.peers.frame_connection import FrameSender
@@ -35,6 +35,11 @@ BACK_OFF_MAX_MS: Final = 1000
 CLOSE_GRACE_SECONDS: Final = 5.0
 """Maximum time that calls on a replaced channel have to fail on their own: the channel has no
 connection, but a snapshot transfer may be trying to use it."""
+
+IN_USE_SECONDS: Final = 10.0
+"""Maximum time for which a peer refuses this process because another process of this member is
+connected, in seconds; then this process ends. The keepalive of a lost connection fails after 4 s.
+"""
 
 LAST_WORD_SECONDS: Final = 1.0
 """Maximum time to wait for a peer to report why it closed a frame connection."""
@@ -92,6 +97,7 @@ class PeerLink:
         self._is_closed = False
         self._is_paused = False
         self._pause_ms = BACK_OFF_MIN_MS
+        self._in_use_since: float | None = None
         self._wake = asyncio.Event()
         loop = asyncio.get_running_loop()
         self.batcher = SendBatcher(
@@ -199,6 +205,7 @@ class PeerLink:
                 return
             self._events.answered(self.member, answer)
             self._pause_ms = BACK_OFF_MIN_MS
+            self._in_use_since = None
             # Detect a broken stream at once, even without messages to send. Otherwise the next
             # message, possibly a vote request, would be lost.
             call.add_done_callback(lambda _: self._wake.set())
@@ -233,8 +240,21 @@ class PeerLink:
         for key, kind in error.trailing_metadata() or ():
             if key == EXPELLED_KEY and isinstance(kind, str):
                 expelled = expulsion_error(kind, error.details() or "")
-                if expelled is not None:
+                if expelled is not None and self._is_final(expelled):
                     self._events.refused(expelled)
+
+    def _is_final(self, refusal: DirectoryRefused) -> bool:
+        """Return whether the peer will not accept this process any more.
+
+        A stream of the previous process of this member may look open to the peer until the
+        keepalive of its connection has failed, so this process waits for that time.
+        """
+        if not isinstance(refusal, MemberInUse):
+            return True
+        now = asyncio.get_running_loop().time()
+        if self._in_use_since is None:
+            self._in_use_since = now
+        return now - self._in_use_since >= IN_USE_SECONDS
 
     async def _pause(self) -> None:
         """Wait before the next attempt, with increasing delay, or until ``reset_backoff``."""

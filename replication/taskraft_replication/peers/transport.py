@@ -35,9 +35,9 @@ from taskraft_replication.peers.handshake import (
     EXPELLED_KEY,
     Expulsion,
     PeerExpelled,
-    PeerIncarnations,
     answer_to,
 )
+from taskraft_replication.peers.incarnations import PeerIncarnations
 from taskraft_replication.peers.incoming_stream import IncomingStream
 from taskraft_replication.peers.peer_port import CONNECTIONS_MAX, PeerPort
 from taskraft_replication.peers.pieces import FrameInvalid
@@ -306,7 +306,12 @@ class GrpcTransport(PeerServiceServicer):
             )
         if self._security is not None:
             check_node(node, MemberId(hello.sender), peers.roster)
-        self._incarnations.check_hello(hello, peers.membership, peers.roster)
+        self._incarnations.check_hello(
+            hello,
+            peers.membership,
+            peers.roster,
+            is_connected=peers.is_connected(MemberId(hello.sender)),
+        )
         return peers
 
     def _is_removed(self, hello: pb.Hello) -> bool:

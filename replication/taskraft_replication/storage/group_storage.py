@@ -19,7 +19,14 @@ from taskraft_replication.core.types import (
     Term,
 )
 from taskraft_replication.damage import Damage
-from taskraft_replication.errors import LogDamaged, MemberRemoved, StateLost
+from taskraft_replication.errors import (
+    DirectoryOutdated,
+    DirectoryRefused,
+    LogDamaged,
+    MemberInUse,
+    MemberRemoved,
+    StateLost,
+)
 from taskraft_replication.membership.roster import find
 from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.log_scrub import Read, scrub_log, scrub_small_files
@@ -181,9 +188,19 @@ class GroupStorage:
         """
         self.metadata.save_memberships(memberships, founder_directories)
 
-    def save_removed(self) -> None:
-        """Record that this member was removed from the group."""
-        self.metadata.save_removed()
+    def end_refused(self, refusal: DirectoryRefused) -> None:
+        """Record what the next start must know of a permanent refusal by a peer.
+
+        A refused copy of a directory leaves the incarnation as it was: if each start incremented
+        it, the copy would be accepted in the end.
+        """
+        match refusal:
+            case MemberRemoved():
+                self.metadata.save_removed()
+            case DirectoryOutdated() | MemberInUse(was_accepted=False):
+                self.metadata.set_lives(self.incarnation - 1)
+            case _:
+                pass
 
     def trim(self, start: LogStart) -> None:
         """Delete the log before ``start``, which ``trim_start`` has returned."""

@@ -179,12 +179,16 @@ class Metadata:
     def begin_life(self) -> int:
         """Increment and return the incarnation, which is the number of starts of the member."""
         incarnation = 1 + number_of(self._read("incarnation"), "number")
-        self._write("incarnation", {"number": incarnation})
+        self.set_lives(incarnation)
         return incarnation
+
+    def set_lives(self, number: int) -> None:
+        """Set the incarnation that the next start increments."""
+        self._write("incarnation", {"number": number})
 
     def await_first_life(self) -> None:
         """Reset the incarnation, as a step of the first start."""
-        self._write("incarnation", {"number": 0})
+        self.set_lives(0)
 
     def has_lived(self) -> bool:
         """Return whether this member was ever started."""

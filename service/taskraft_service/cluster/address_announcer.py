@@ -45,6 +45,8 @@ class AddressAnnouncer:
         roster: returns the roster as this node knows it.
         security: with certificates, requests go to the peer port.
         changed: waits until the roster may have changed.
+        is_accepted: returns whether a peer has accepted this process. A process with a copy of
+            another process's directory announces nothing while the other process is connected.
     """
 
     def __init__(
@@ -54,12 +56,14 @@ class AddressAnnouncer:
         roster: Callable[[], Roster],
         security: PeerSecurity | None,
         changed: Callable[[], Awaitable[None]],
+        is_accepted: Callable[[], bool],
     ) -> None:
         self._config = config
         self._identity = identity
         self._roster = roster
         self._security = security
         self._changed = changed
+        self._is_accepted = is_accepted
 
     async def announce(self) -> None:
         """Announce this node's addresses whenever the roster has other addresses for it.
@@ -73,7 +77,7 @@ class AddressAnnouncer:
         """Ask the members in turn until the roster is correct; return False after a refusal."""
         pause_seconds = ASK_PAUSE_SECONDS
         while not self._is_known():
-            for address in self._targets():
+            for address in self._targets() if self._is_accepted() else ():
                 is_believed = await self._tell(address)
                 if is_believed is not None:
                     return is_believed

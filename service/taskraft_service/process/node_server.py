@@ -218,8 +218,14 @@ class NodeServer:
         )
         roster_changed = components.leadership.wait_for_change
         peer = self.security.peer
+        node = self.node
         move = AddressAnnouncer(
-            config, self.identity, lambda: self.node.roster, peer, roster_changed
+            config,
+            self.identity,
+            lambda: node.roster,
+            peer,
+            roster_changed,
+            lambda: node.is_accepted,
         )
         self._background.start(move.announce())
         if config.join_as == "voter":

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from taskraft_replication.core.types import MemberId, MemberInfo, Roster
-from taskraft_replication.errors import DirectoryUnknown, MemberRemoved, PeerRefused, VersionTooOld
+from taskraft_replication.errors import (
+    DirectoryOutdated,
+    DirectoryUnknown,
+    MemberInUse,
+    MemberRemoved,
+    PeerRefused,
+    VersionTooOld,
+)
 from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.peers import handshake
 from taskraft_replication.peers.contract import Membership, ProgramVersions
@@ -16,13 +23,13 @@ from taskraft_replication.peers.handshake import (
     PROTOCOL_VERSION,
     Expulsion,
     PeerExpelled,
-    PeerIncarnations,
     answer_to,
     check_directory,
     check_version,
     expulsion_error,
     hello_to,
 )
+from taskraft_replication.peers.incarnations import PeerIncarnations
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 ONE, TWO, THREE, FOUR = map(MemberId, (1, 2, 3, 4))
@@ -142,11 +149,37 @@ def test_an_earlier_incarnation_is_refused_and_the_current_one_accepted_again():
     peers.check_hello(present, HERE, ROSTER)
     peers.check_hello(present, HERE, ROSTER)
     assert peers.is_current(present)
-    with pytest.raises(PeerRefused, match="incarnation 4 of member 2 is outdated: incarnation 5"):
+    with pytest.raises(PeerRefused, match="incarnation 4 of member 2 is outdated"):
         peers.check_hello(earlier, HERE, ROSTER)
     peers.check_hello(later, HERE, ROSTER)
     assert peers.is_current(later)
     assert not peers.is_current(present)
+
+
+def test_a_second_process_is_refused_while_the_first_is_connected():
+    peers = PeerIncarnations()
+    first = hello_to(ONE, replace(PEER, start_id=11))
+    second = hello_to(ONE, replace(PEER, incarnation=6, start_id=12))
+    peers.check_hello(first, HERE, ROSTER)
+    peers.check_hello(first, HERE, ROSTER, is_connected=True)
+    with pytest.raises(PeerExpelled, match="another process of member 2 is connected") as refused:
+        peers.check_hello(second, HERE, ROSTER, is_connected=True)
+    assert refused.value.expulsion is Expulsion.SECOND
+    assert peers.is_current(first)
+    peers.check_hello(second, HERE, ROSTER)
+    assert peers.is_current(second)
+    with pytest.raises(PeerExpelled, match="incarnation 5 of member 2 is outdated") as refused:
+        peers.check_hello(first, HERE, ROSTER)
+    assert refused.value.expulsion is Expulsion.OUTDATED
+
+
+def test_another_process_of_the_same_incarnation_is_outdated():
+    """Two processes began with copies of one directory."""
+    peers = PeerIncarnations()
+    peers.check_hello(hello_to(ONE, replace(PEER, start_id=11)), HERE, ROSTER)
+    with pytest.raises(PeerExpelled, match="another process has connected as incarnation 5") as no:
+        peers.check_hello(hello_to(ONE, replace(PEER, start_id=12)), HERE, ROSTER)
+    assert no.value.expulsion is Expulsion.OUTDATED
 
 
 def test_incarnations_are_kept_per_member_and_group():
@@ -189,8 +222,13 @@ def test_a_removed_or_wiped_member_is_expelled(member, directory, expulsion):
 
 
 def test_an_expulsion_is_decoded_to_its_error():
-    assert isinstance(expulsion_error(Expulsion.REMOVED.value, "x"), MemberRemoved)
-    assert isinstance(expulsion_error(Expulsion.DIRECTORY.value, "x"), DirectoryUnknown)
+    for expulsion, error in (
+        (Expulsion.REMOVED, MemberRemoved),
+        (Expulsion.DIRECTORY, DirectoryUnknown),
+        (Expulsion.OUTDATED, DirectoryOutdated),
+        (Expulsion.SECOND, MemberInUse),
+    ):
+        assert type(expulsion_error(expulsion.value, "x")) is error
     assert expulsion_error("", "x") is None
 
 

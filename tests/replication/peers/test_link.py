@@ -4,12 +4,21 @@ import asyncio
 from types import SimpleNamespace
 
 import grpc
+import pytest
 
 from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
+from taskraft_replication.errors import MemberInUse
 from taskraft_replication.peers import link
 from taskraft_replication.peers.codec import decode_frame
+from taskraft_replication.peers.contract import Membership
 from taskraft_replication.peers.frame_connection import FrameSender
-from taskraft_replication.peers.link import BACK_OFF_MAX_MS, BACK_OFF_MIN_MS, PeerLink
+from taskraft_replication.peers.handshake import EXPELLED_KEY, Expulsion
+from taskraft_replication.peers.link import (
+    BACK_OFF_MAX_MS,
+    BACK_OFF_MIN_MS,
+    IN_USE_SECONDS,
+    PeerLink,
+)
 from taskraft_replication.peers.pieces import HEAD_BYTES, PIECE_BYTES, HalfReceived, PieceReader
 from taskraft_replication.storage.record import ENTRY_BYTES_MAX
 
@@ -69,6 +78,40 @@ async def test_pauses_between_attempts_double_up_to_a_limit(monkeypatch):
     expected = [BACK_OFF_MIN_MS * 2**number for number in range(ATTEMPTS)]
     assert timeouts.seconds == [min(each, BACK_OFF_MAX_MS) / 1000 for each in expected]
     assert reported == [2] * ATTEMPTS
+
+
+class Refused(grpc.aio.AioRpcError):
+    """The refusal of a peer to which another process of this member is connected."""
+
+    def __init__(self):
+        said = grpc.aio.Metadata((EXPELLED_KEY, Expulsion.SECOND.value))
+        code = grpc.StatusCode.FAILED_PRECONDITION
+        super().__init__(code, grpc.aio.Metadata(), said, "another process")
+
+
+@pytest.mark.parametrize("step_seconds", [IN_USE_SECONDS / 4, IN_USE_SECONDS])
+async def test_a_process_ends_only_after_another_one_stayed_connected(monkeypatch, step_seconds):
+    """At first, the peer may not have noticed the end of the previous process of this member."""
+    timeouts, refused, attempts = Timeouts(), [], []
+    monkeypatch.setattr(link.asyncio, "timeout", timeouts.timeout)
+    loop, begin = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+    monkeypatch.setattr(loop, "time", lambda: begin + step_seconds * len(attempts))
+
+    class Refusing(Channel):
+        def call(self):
+            attempts.append(self)
+            raise Refused
+
+    def note(error):
+        refused.append((len(attempts), error))
+
+    events = SimpleNamespace(unreachable=lambda _: None, refused=note)
+    one = PeerLink(MemberId(2), Refusing, None, Membership("c", 0, MemberId(1), 1), events)
+    await timeouts.enough.wait()
+    await one.close()
+    (attempt, error), *_ = refused
+    assert attempt == 1 + IN_USE_SECONDS / step_seconds
+    assert isinstance(error, MemberInUse)
 
 
 async def test_a_channel_that_cannot_connect_is_replaced_before_the_next_attempt(monkeypatch):

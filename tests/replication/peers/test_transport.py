@@ -20,10 +20,12 @@ from taskraft_replication.core.types import (
     Snapshot,
     Term,
 )
+from taskraft_replication.errors import MemberInUse
 from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.peers import grpc_peers
 from taskraft_replication.peers.frame_connection import FrameSender, connect
 from taskraft_replication.peers.grpc_peers import GrpcPeers
+from taskraft_replication.peers.handshake import EXPELLED_KEY
 from taskraft_replication.peers.send_queue import QUEUE_MESSAGES_MAX
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
@@ -190,7 +192,7 @@ async def test_messages_to_an_unreachable_peer_do_not_accumulate(tmp_path):
         ({"sender": 2}, "member 2 cannot be a peer of 2"),
         (
             {"incarnation": 1},
-            "incarnation 1 of member 7 is outdated: incarnation 5 has connected since",
+            "incarnation 1 of member 7 is outdated: a later one has connected as incarnation 5",
         ),
     ],
 )
@@ -207,6 +209,33 @@ async def test_a_hello_of_or_to_a_wrong_member_is_refused_with_the_reason(pair, 
         with pytest.raises(aio.AioRpcError, match=reason) as refusal:
             await calls[-1].read()
     assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_a_second_process_is_accepted_when_the_first_has_ended(pair):
+    _, two = pair
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        first, second = PeerServiceStub(channel).Exchange(), PeerServiceStub(channel).Exchange()
+        await first.write(pb.ExchangeRequest(hello=hello(sender=9, start_id=11)))
+        assert (await first.read()).incarnation == 1
+        later = pb.ExchangeRequest(hello=hello(sender=9, incarnation=2, start_id=12))
+        await second.write(later)
+        with pytest.raises(aio.AioRpcError, match="another process of member 9") as refusal:
+            await second.read()
+        assert (EXPELLED_KEY, "second") in tuple(refusal.value.trailing_metadata())
+        assert two.gone == []
+        first.cancel()
+        await two.until(lambda: two.gone == [MemberId(9)])
+        third = PeerServiceStub(channel).Exchange()
+        await third.write(later)
+        assert (await third.read()).incarnation == 1
+
+
+async def test_a_refusal_tells_whether_a_peer_has_accepted_the_process(pair):
+    one, _ = pair
+    for is_accepted in (False, True):
+        one.peers.refused(MemberInUse("another process"))
+        assert one.refusals[-1].was_accepted is is_accepted
+        await one.until(lambda: one.peers.is_accepted)
 
 
 async def test_a_member_whose_group_is_not_here_yet_is_retried(pair):
@@ -332,7 +361,7 @@ async def test_a_snapshot_waits_for_one_that_is_being_received(pair):
     turn = busy.attach()
     content = Content(3000)
     one.peers.send_snapshot(announcement(), META, content)
-    await two.until(lambda: two.refused)
+    await two.until(lambda: two.has_refused_snapshot)
     assert one.sent == []
     busy.detach(turn)
     await one.until(lambda: one.sent == [True])

@@ -136,7 +136,7 @@ def test_a_crash_while_a_removal_is_stored_leaves_it_stored_or_not(name, power):
     fate = Fate(1, (Rule(name, Action.KILL),))
     member = fate.begin(fate.failpoints)
     with pytest.raises(Crashed):
-        member.storage.save_removed()
+        member.storage.metadata.save_removed()
     try:
         fate.restart(power=power)
     except MemberRemoved:

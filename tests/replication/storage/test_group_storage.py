@@ -12,13 +12,10 @@ from taskraft_replication.core.types import (
     HardState,
     LogIndex,
     MemberId,
-    MemberInfo,
     SnapshotMeta,
     Term,
 )
 from taskraft_replication.errors import DirectoryForeign, FormatUnknown, LogDamaged, StateLost
-from taskraft_replication.membership.roster import roster_of
-from taskraft_replication.storage.checked_file import read_checked, write_checked
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.group_storage import GroupStorage
 from taskraft_replication.storage.record import HEADER_BYTES, encode_batch, record_bytes
@@ -27,11 +24,6 @@ from tests.replication.log_on_disk import FOUNDERS, SALT, SEGMENT_BYTES, Log, co
 from tests.sim.disk import SimDisk
 
 SMALL_FILES = ("hard_state", "log_start", "membership", "identity", "incarnation", "directory")
-
-
-def contents(directory):
-    """Return the content of each file below a directory."""
-    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -247,45 +239,6 @@ def test_data_of_another_cluster_is_refused(log):
         GroupStorage.open(DiskFileSystem(log.path), config("other"), LogIndex(1))
     with pytest.raises(DirectoryForeign, match="member_id"):
         GroupStorage.open(DiskFileSystem(log.path), config(member_id=2), LogIndex(1))
-
-
-def without_name(path):
-    """Write an identity as an earlier build did."""
-    fs, name = DiskFileSystem(path), "raft-0/identity"
-    content = read_checked(fs, name)
-    del content["name"]
-    write_checked(fs, name, content)
-
-
-def test_data_of_another_node_is_refused_and_stays_as_it_is(tmp_path):
-    Log(tmp_path, name="n1")
-    before = contents(tmp_path)
-    with pytest.raises(DirectoryForeign, match="belongs to node 'n1', not to 'n2'"):
-        GroupStorage.open(DiskFileSystem(tmp_path), config(name="n2"), LogIndex(1))
-    assert contents(tmp_path) == before
-    GroupStorage.open(DiskFileSystem(tmp_path), config(name="N1"), LogIndex(1))
-
-
-def test_an_identity_without_a_name_gets_the_name_that_the_membership_tells(tmp_path):
-    roster = roster_of([MemberInfo(MemberId(1), "n1"), MemberInfo(MemberId(2), "n2")])
-    founders = ConfState(voters=(MemberId(1), MemberId(2)), roster=roster)
-    Log(tmp_path, name="n1", founders=founders)
-    without_name(tmp_path)
-    before = contents(tmp_path)
-    with pytest.raises(DirectoryForeign, match="belongs to node 'n1', not to 'n2'"):
-        GroupStorage.open(DiskFileSystem(tmp_path), config(name="n2"), LogIndex(1))
-    assert contents(tmp_path) == before
-    GroupStorage.open(DiskFileSystem(tmp_path), config(name="n1"), LogIndex(1))
-    assert read_checked(DiskFileSystem(tmp_path), "raft-0/identity")["name"] == "n1"
-
-
-def test_an_identity_without_a_name_is_refused_if_no_membership_tells_the_name(tmp_path):
-    Log(tmp_path)
-    without_name(tmp_path)
-    before = contents(tmp_path)
-    with pytest.raises(DirectoryForeign, match="belongs to node '', not to 'n1'"):
-        GroupStorage.open(DiskFileSystem(tmp_path), config(name="n1"), LogIndex(1))
-    assert contents(tmp_path) == before
 
 
 def test_term_and_vote_survive_a_restart(log):

@@ -21,6 +21,6 @@ def test_a_member_that_crashed_while_it_applied_its_removal_starts(tmp_path):
 
 def test_a_member_that_was_told_of_its_removal_does_not_start(tmp_path):
     log = Log(tmp_path)
-    log.storage.save_removed()
+    log.storage.metadata.save_removed()
     with pytest.raises(MemberRemoved, match="member 1 was removed"):
         log.open()

@@ -44,8 +44,15 @@ class Cluster:
         monkeypatch.setattr(address_announcer.asyncio, "sleep", self.pause)
         config = SimpleNamespace(cluster_id="c", join_addresses=join)
         self.move = AddressAnnouncer(
-            config, MemberIdentity(OWN, (), "d2"), self.roster, None, self.changed
+            config,
+            MemberIdentity(OWN, (), "d2"),
+            self.roster,
+            None,
+            self.changed,
+            self.is_accepted,
         )
+        self.refusals = 0
+        """Number of further rounds in which no peer has accepted the process."""
 
     def roster(self):
         return Roster((OTHERS[0], self.own, OTHERS[1]))
@@ -67,12 +74,25 @@ class Cluster:
     async def pause(self, seconds):
         self.pauses.append(seconds)
 
+    def is_accepted(self):
+        self.refusals -= 1
+        return self.refusals < 0
+
 
 async def test_members_are_asked_in_turns_until_one_answers(monkeypatch):
     cluster = Cluster(monkeypatch, *[UNAVAILABLE] * 3)
     with pytest.raises(EndOfTest):
         await cluster.move.announce()
     assert cluster.asked == ["one:2", "three:2", "one:2", "three:2"]
+
+
+async def test_a_process_that_no_peer_accepts_announces_nothing(monkeypatch):
+    cluster = Cluster(monkeypatch)
+    cluster.refusals = 3
+    with pytest.raises(EndOfTest):
+        await cluster.move.announce()
+    assert cluster.asked == ["one:2"]
+    assert len(cluster.pauses) == 3
 
 
 async def test_the_address_to_join_at_is_asked_first_and_pauses_grow_to_a_limit(monkeypatch):

@@ -231,6 +231,7 @@ class Hello(_message.Message):
     FOUNDERS_FIELD_NUMBER: _builtins.int
     LOWEST_PROGRAM_VERSION_FIELD_NUMBER: _builtins.int
     HIGHEST_PROGRAM_VERSION_FIELD_NUMBER: _builtins.int
+    START_ID_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """Highest version of this protocol that the sender speaks."""
     cluster_id: _builtins.str
@@ -260,6 +261,11 @@ class Hello(_message.Message):
     """
     highest_program_version: _builtins.int
     """Highest version of the program above this protocol that the sender speaks."""
+    start_id: _builtins.int
+    """Random number of this start of the sender. Two processes with copies of one data directory may
+    have the same incarnation. A receiver refuses a process while another process of the same member
+    is connected.
+    """
     @_builtins.property
     def founders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ids of the founders of the group, in order, while the sender waits for them. Empty: the group
@@ -281,10 +287,11 @@ class Hello(_message.Message):
         founders: _abc.Iterable[_builtins.int] | None = ...,
         lowest_program_version: _builtins.int = ...,
         highest_program_version: _builtins.int = ...,
+        start_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "founders", b"founders", "group_id", b"group_id", "highest_program_version", b"highest_program_version", "incarnation", b"incarnation", "lowest_program_version", b"lowest_program_version", "lowest_protocol_version", b"lowest_protocol_version", "peer_address", b"peer_address", "protocol_version", b"protocol_version", "receiver", b"receiver", "sender", b"sender"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "founders", b"founders", "group_id", b"group_id", "highest_program_version", b"highest_program_version", "incarnation", b"incarnation", "lowest_program_version", b"lowest_program_version", "lowest_protocol_version", b"lowest_protocol_version", "peer_address", b"peer_address", "protocol_version", b"protocol_version", "receiver", b"receiver", "sender", b"sender", "start_id", b"start_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

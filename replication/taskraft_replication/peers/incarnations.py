@@ -1,0 +1,95 @@
+"""Track the starts of the peers, and refuse a process that another start has replaced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskraft_replication.core.types import MemberId, Roster
+from taskraft_replication.errors import PeerRefused
+from taskraft_replication.peers.contract import Membership
+from taskraft_replication.peers.handshake import (
+    Expulsion,
+    PeerExpelled,
+    check_directory,
+    check_founders,
+    check_program,
+    common_version,
+)
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
+
+
+@dataclass(slots=True, frozen=True)
+class _Start:
+    """One start of a member."""
+
+    incarnation: int
+    start_id: int
+
+
+class PeerIncarnations:
+    """Tracks the newest incarnation of each peer, since the start of this process."""
+
+    def __init__(self) -> None:
+        self._current: dict[tuple[int, int], _Start] = {}
+
+    def check_hello(
+        self, hello: pb.Hello, own: Membership, roster: Roster, *, is_connected: bool = False
+    ) -> None:
+        """Check the introduction of a peer and record its incarnation.
+
+        ``is_connected``: a stream of the peer is open. A process with a copy of the peer's
+        directory has a later incarnation than the peer, so it is refused while the stream is open.
+
+        Raises:
+            PeerRefused: no common protocol version, wrong cluster or receiver, or other founders.
+            PeerExpelled: the member was removed, has another data directory or an outdated
+                incarnation, or another process of the member is connected.
+        """
+        common_version(hello)
+        if hello.cluster_id != own.cluster_id:
+            raise PeerRefused(f"cluster {hello.cluster_id!r} is not {own.cluster_id!r}")
+        if hello.receiver != own.member_id:
+            raise PeerRefused(f"this is member {own.member_id}, not {hello.receiver}")
+        if hello.sender < 1 or hello.sender == own.member_id:
+            raise PeerRefused(f"member {hello.sender} cannot be a peer of {own.member_id}")
+        check_program(hello, own)
+        check_founders(hello, own, roster)
+        check_directory(MemberId(hello.sender), hello.directory_id, roster)
+        now = _start_in(hello)
+        key = (hello.group_id, hello.sender)
+        _check_start(hello, self._current.get(key, now), is_connected=is_connected)
+        self._current[key] = now
+
+    def is_current(self, hello: pb.Hello) -> bool:
+        """Return whether no later incarnation of the peer has connected since."""
+        return self._current[hello.group_id, hello.sender] == _start_in(hello)
+
+
+def _start_in(hello: pb.Hello) -> _Start:
+    return _Start(hello.incarnation, hello.start_id)
+
+
+def _check_start(hello: pb.Hello, current: _Start, *, is_connected: bool) -> None:
+    """Check that a start of a peer is ``current`` or follows it.
+
+    Raises:
+        PeerExpelled: the start is outdated, or the process of ``current`` is still connected.
+    """
+    now = _start_in(hello)
+    if now == current:
+        return
+    if now.incarnation <= current.incarnation:
+        later = "another process" if now.incarnation == current.incarnation else "a later one"
+        raise PeerExpelled(
+            Expulsion.OUTDATED,
+            f"incarnation {now.incarnation} of member {hello.sender} is outdated: {later} has "
+            f"connected as incarnation {current.incarnation}; the data directory is an older copy, "
+            f"which may lack acknowledged data: use the newest copy, or remove the member and let "
+            f"its node join with an empty directory",
+        )
+    if is_connected and now.start_id != current.start_id:
+        raise PeerExpelled(
+            Expulsion.SECOND,
+            f"another process of member {hello.sender} is connected to member {hello.receiver}; "
+            f"run one process of a member, with one copy of its data directory",
+        )
