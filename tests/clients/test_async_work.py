@@ -223,6 +223,47 @@ def test_a_handler_that_raises_or_exits_releases_its_task(cluster, blocking_clie
     assert messages == ["emails/1 failed at attempt 1", "emails/2 failed at attempt 1"]
 
 
+UNUSUAL = (
+    StopIteration("no"),
+    GeneratorExit("no"),
+    KeyboardInterrupt("no"),
+    asyncio.CancelledError("no"),
+)
+
+
+@pytest.mark.parametrize("error", UNUSUAL, ids=lambda error: type(error).__name__)
+def test_whatever_a_handler_raises_fails_its_attempt(cluster, blocking_client, error):
+    blocking_client.tube("emails").put("a")
+    with blocking_client.subscribe("emails", credit=1) as tasks:
+
+        def handle(task):
+            if task.attempt == 1:
+                raise error
+            assert task.failure.startswith(type(error).__name__)
+            tasks.stop()
+
+        tasks.work(handle)
+    assert cluster.states() == [DONE]
+
+
+@pytest.mark.parametrize("error", UNUSUAL, ids=lambda error: type(error).__name__)
+async def test_whatever_a_coroutine_raises_fails_its_attempt(cluster, client, error):
+    await client.tube("emails").put("a")
+    failures = []
+
+    async with client.subscribe("emails", credit=1) as tasks:
+
+        async def handle(task):
+            if task.attempt == 1:
+                raise error
+            failures.append(task.failure)
+            await tasks.stop()
+
+        await tasks.work(handle)
+    assert len(failures) == 1
+    assert type(error).__name__ in failures[0]
+
+
 def test_ctrl_c_lets_a_worker_finish_its_running_handlers(cluster, blocking_client):
     blocking_client.tube("emails").put_many(["a", "b"])
 

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, TypeAlias
 
 from taskraft import errors
+from taskraft._guarded_call import cancellation_of_current_task, guarded
 from taskraft._handler_slots import HandlerSlot, HandlerSlots, wait_hook_set
 
 if TYPE_CHECKING:
@@ -34,27 +35,38 @@ async def work(
     """
     slots = HandlerSlots(concurrency)
     handling: set[asyncio.Task[None]] = set()
+    has_failed = False
+    is_own_task_cancelled = cancellation_of_current_task()
+
+    def is_cancelled() -> bool:
+        return has_failed or is_own_task_cancelled()
+
     try:
         async for task in tasks:
             # Take the slot after the task has arrived: an idle worker must not hold a slot.
             slot = await slots.take()
-            one = asyncio.create_task(_handle(task, handler, slot))
+            one = asyncio.create_task(_handle(task, handler, slot, is_cancelled))
             handling.add(one)
             one.add_done_callback(handling.discard)
         await asyncio.gather(*handling)
     finally:
+        has_failed = True
         for one in handling:
             one.cancel()
         await asyncio.gather(*handling, return_exceptions=True)
 
 
-async def _handle(task: AsyncTakenTask, handler: AsyncHandler, slot: HandlerSlot) -> None:
+async def _handle(
+    task: AsyncTakenTask, handler: AsyncHandler, slot: HandlerSlot, is_cancelled: Callable[[], bool]
+) -> None:
     """Process one task; log failures and leave them to the tube's retry policy."""
     is_done = False
     try:
         with wait_hook_set(slot):
             async with task:
-                result = await _started(task, handler)
+                result = await guarded(
+                    lambda: _awaited(task, handler), lambda: task.is_lost or is_cancelled()
+                )
                 is_done = True
                 if result is not None and not task.is_settled:
                     await task.ack(result)
@@ -73,8 +85,8 @@ async def _handle(task: AsyncTakenTask, handler: AsyncHandler, slot: HandlerSlot
         slot.close()
 
 
-def _started(task: AsyncTakenTask, handler: AsyncHandler) -> Awaitable[Payload]:
+async def _awaited(task: AsyncTakenTask, handler: AsyncHandler) -> Payload:
     working = handler(task)
     if not inspect.isawaitable(working):
         raise TypeError("the handler of an AsyncSubscription must be an `async def` function")
-    return working
+    return await working

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, Unpack
 from taskraft._arguments import check_known, choice, flag, text, wrong_type, wrong_value
 from taskraft._durations import Duration, milliseconds
 from taskraft._error_translation import refused_items
+from taskraft._handler_error import HandlerError
 from taskraft._message_fields import choices_of
 from taskraft._payload import Payload, encode
 from taskraft._retry import Position, position_of
@@ -47,10 +48,14 @@ def failure_of(reason: Reason, *, fatal: bool = False) -> task_pb2.Failure:
     """Return the failure record for a reason."""
     if not isinstance(reason, str | BaseException):
         raise wrong_type("reason", "a string or an exception", reason)
-    name = "" if isinstance(reason, str) else type(reason).__name__
+    if isinstance(reason, HandlerError):
+        name, message = reason.kind, reason.text
+    else:
+        name = "" if isinstance(reason, str) else type(reason).__name__
+        message = str(reason)
     return task_pb2.Failure(
         type=_cut(name, FAILURE_TYPE_BYTES_MAX),
-        message=_cut(str(reason), FAILURE_TEXT_BYTES_MAX),
+        message=_cut(message, FAILURE_TEXT_BYTES_MAX),
         fatal=fatal,
     )
 

@@ -10,6 +10,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeAlias
 
 from taskraft._credit import WAITING_HANDLERS_MAX
+from taskraft._handler_error import ordinary
 from taskraft._sync_taken_task import TakenTask
 
 if TYPE_CHECKING:
@@ -70,11 +71,11 @@ def work_in_threads(
 
 
 def _handle(handler: Handler, taken: TakenTask) -> Payload:
-    """Run the handler; turn SystemExit into a failure of the task."""
+    """Run the handler; raise its failure as an exception that a future can hold."""
     try:
         return handler(taken)
-    except SystemExit as error:
-        raise RuntimeError("a handler raised SystemExit; call `stop` to end the worker") from error
+    except BaseException as error:  # noqa: BLE001 - Ctrl-C interrupts only the main thread
+        raise ordinary(error)  # noqa: B904 - the cause is set
 
 
 async def _started(tasks: AsyncSubscription, handler: AsyncHandler) -> asyncio.Task[None]:
