@@ -100,6 +100,26 @@ async def depends(
     return f"{word} {link} {common}"
 
 
+async def slow(ctx: Context) -> str:
+    """Open at the second call."""
+    events.append("open")
+    if len(events) == 1:
+        begun.set()
+        await asyncio.Event().wait()
+    return "opened"
+
+
+async def depends_on_slow(*, opened: str = Depends(slow, scope="app")) -> str:
+    return opened
+
+
+async def cancel_itself(then: str) -> str:
+    asyncio.current_task().cancel()
+    if then == "wait":
+        await asyncio.Event().wait()
+    return "returned"
+
+
 def current(word: str) -> str:
     return f"{word} {Context.current().task.id}"
 

@@ -61,7 +61,7 @@ async def test_a_process_is_replaced_after_its_maximum_of_tasks(app):
     ("kind", "state", "failure"),
     [
         ("fatal", "BURIED", "KeyError: 'gone'"),
-        ("fatal, unpicklable", "BURIED", "HandlerError: Unpicklable: a b"),
+        ("fatal, unpicklable", "BURIED", "Unpicklable: a b"),
         ("retry", "DELAYED", "RetryTask: not yet"),
         ("broken", "DELAYED", "ValueError: broken"),
         ("killed", "DELAYED", "WorkerLost: the process of the handler ended by SIGKILL"),

@@ -6,6 +6,7 @@ from contextvars import ContextVar, copy_context
 
 import pytest
 
+from taskraft.worker import HandlerError
 from taskraft.worker.thread_pool import ThreadPool
 
 TIMEOUT = 30
@@ -34,7 +35,7 @@ async def test_an_exception_is_raised_where_the_call_is_awaited(pool):
 
 
 async def test_a_handler_may_raise_stop_iteration(pool):
-    with pytest.raises(RuntimeError, match="StopIteration"):
+    with pytest.raises(HandlerError, match="StopIteration"):
         await start(pool, lambda: next(iter(()))).future
     assert await start(pool, lambda: 7).future == 7
 

@@ -68,7 +68,7 @@ async def test_a_blocking_put_in_an_event_loop_names_its_twin(app):
         ("fatal", "BURIED", 1, "LookupError: gone"),
         ("broken", "DELAYED", 1, "ValueError: broken"),
         ("exit", "DELAYED", 1, "SystemExit: 3"),
-        ("cancelled", "DELAYED", 1, "RuntimeError: the handler was cancelled by its own code"),
+        ("cancelled", "DELAYED", 1, "CancelledError: cancelled by its own code"),
     ],
 )
 async def test_a_failed_attempt_is_settled_by_its_exception(app, kind, state, attempt, failure):

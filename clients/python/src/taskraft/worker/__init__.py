@@ -10,6 +10,7 @@
 `taskraft worker shop:app` runs a worker. See docs/workers.md.
 """
 
+from taskraft._handler_error import HandlerError
 from taskraft.worker.app import App
 from taskraft.worker.codecs import (
     BytesCodec,
@@ -26,7 +27,6 @@ from taskraft.worker.errors import (
     CancelRequested,
     DecodeError,
     EncodeError,
-    HandlerError,
     InvalidTask,
     LeaseLost,
     RejectTask,

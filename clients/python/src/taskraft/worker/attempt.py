@@ -66,18 +66,18 @@ class Attempt(HandlerRun):
             outcome = outcome_of(failure, self._task.fatal)
             observer.ended(self._task.name, outcome, monotonic() - started)
 
-    async def _failure(self) -> BaseException | None:
+    async def _failure(self) -> Exception | None:
         """Make the attempt in the block of the task; log and return its failure."""
         try:
             async with self._taken:
                 describe_span(self._task.name, self._task.pool, self._task.signature.function)
                 await self._attempt()
-        except errors.LeaseStale as error:
-            log.warning("%s: the lease has ended; another worker can take the task", self._taken)
-            return error
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the failure of the handler
+        except Exception as error:  # noqa: BLE001 - the failure of the handler
             if self._taken.is_settled:
                 log_failure(self.context.log, error, self._taken.attempt)
+            elif isinstance(error, errors.LeaseStale):
+                log.warning("%s: the lease has ended; another worker can take it", self._taken)
+                return LeaseLost(str(error))
             else:
                 log.warning("%s is not settled and may be delivered again: %s", self._taken, error)
             return error
@@ -86,9 +86,8 @@ class Attempt(HandlerRun):
     async def _attempt(self) -> None:
         """Call the handler and settle the task; raise the failure after it was settled."""
         try:
-            value = await self.interruptible(self._cancellable)
-            settlement = acknowledgement(self._task, value, keep_ms_min=retain_ms(self._taken))
-        except (Exception, SystemExit) as failure:
+            settlement = await self.interruptible(self._acknowledgement)
+        except Exception as failure:
             if not (isinstance(failure, LeaseLost) or self._taken.is_settled):
                 await self._settle(settlement_of(failure, self._task.fatal))
             raise
@@ -106,7 +105,12 @@ class Attempt(HandlerRun):
 
     async def _around_settle(self, innermost: Callable[[], Awaitable[None]]) -> None:
         """Settle the task inside the middleware."""
-        await around_settle(self._around.middleware, self.context, innermost)()
+        await self.guarded(around_settle(self._around.middleware, self.context, innermost))
+
+    async def _acknowledgement(self) -> Settlement:
+        """Call the handler; return the acknowledgement with its result."""
+        value = await self._cancellable()
+        return acknowledgement(self._task, value, keep_ms_min=retain_ms(self._taken))
 
     async def _cancellable(self) -> object:
         """Call the handler, and interrupt the call if the task is cancelled."""
@@ -142,7 +146,8 @@ class Attempt(HandlerRun):
                 )
             first = (self.context,) if signature.wants_context else ()
             call = partial(signature.function, *first, **arguments)
-            innermost = call if signature.is_async else partial(self.in_thread, call)
+            runner = self.in_coroutine if signature.is_async else self.in_thread
+            innermost = partial(runner, call)
             return await around_run(self._around.middleware, self.context, innermost)()
 
     async def _in_process(self) -> object:

@@ -13,7 +13,7 @@ from taskraft._async_taken_task import AsyncTakenTask
 from taskraft._clock import monotonic
 from taskraft._settlement import Settlement
 from taskraft.worker.context import BatchContext
-from taskraft.worker.errors import BatchError, DecodeError
+from taskraft.worker.errors import BatchError, LeaseLost
 from taskraft.worker.handler_run import HandlerRun, Surroundings, ready_seconds
 from taskraft.worker.middleware import around_run
 from taskraft.worker.settlements import acknowledgement, log_failure, outcome_of, settlement_of
@@ -60,20 +60,22 @@ class BatchAttempt(HandlerRun):
                 log.warning("%s is not settled and may be delivered again: %s", taken, reason)
         if observer is not None:
             for outcome, reason in zip(outcomes, refused, strict=True):
-                failure = reason or (outcome if isinstance(outcome, BaseException) else None)
+                failure = reason or (outcome if isinstance(outcome, Exception) else None)
+                if isinstance(reason, errors.LeaseStale):
+                    failure = LeaseLost(str(reason))
                 ended = outcome_of(failure, self._task.fatal)
                 observer.ended(self._task.name, ended, monotonic() - started)
         spent_ms = round((monotonic() - started) * 1_000)
         log.info("%d tasks of %s ended after %d ms", len(actions), self._task.name, spent_ms)
 
-    def _action(self, outcome: Settlement | BaseException) -> Settlement:
-        if isinstance(outcome, BaseException):
+    def _action(self, outcome: Settlement | Exception) -> Settlement:
+        if isinstance(outcome, Exception):
             return settlement_of(outcome, self._task.fatal)
         return outcome
 
-    async def _outcomes(self) -> list[Settlement | BaseException]:
+    async def _outcomes(self) -> list[Settlement | Exception]:
         """Return one acknowledgement or failure for each task."""
-        outcomes: list[Settlement | BaseException | None] = []
+        outcomes: list[Settlement | Exception | None] = []
         items: list[Any] = []
         tasks: list[AsyncTakenTask] = []
         payloads = self._task.payloads
@@ -83,8 +85,8 @@ class BatchAttempt(HandlerRun):
                 items.extend(payloads.decode(spec.payload, spec.content_type).values())
                 tasks.append(taken)
                 outcomes.append(None)
-            except DecodeError as error:
-                outcomes.append(error)
+            except BaseException as error:  # noqa: BLE001 - a codec; the failure of one task
+                outcomes.append(self.failure_of(error))
         handled = iter(await self._handled(items, tasks) if items else ())
         merged = [next(handled) if outcome is None else outcome for outcome in outcomes]
         self._log(merged)
@@ -92,19 +94,20 @@ class BatchAttempt(HandlerRun):
 
     async def _handled(
         self, items: list[Any], tasks: Sequence[AsyncTakenTask]
-    ) -> list[Settlement | BaseException]:
+    ) -> list[Settlement | Exception]:
         try:
             results = await self.interruptible(partial(self._called, items))
             return self._acknowledgements(results, tasks)
         except BatchError as failed:
             given = self._acknowledgements(failed.results, tasks, set(failed.failures))
-            return [failed.failures.get(at, ack) for at, ack in enumerate(given)]
-        except (Exception, SystemExit) as failure:  # noqa: BLE001 - the failure of all tasks
+            failures = {at: self.failure_of(one) for at, one in failed.failures.items()}
+            return [failures.get(at, ack) for at, ack in enumerate(given)]
+        except Exception as failure:  # noqa: BLE001 - the failure of all tasks
             return [failure] * len(items)
 
     def _acknowledgements(
         self, results: object, tasks: Sequence[AsyncTakenTask], failed: Set[int] = frozenset()
-    ) -> list[Settlement | BaseException]:
+    ) -> list[Settlement | Exception]:
         """Return one acknowledgement per task, or its EncodeError."""
         if results is None:
             results = [None] * len(tasks)
@@ -119,11 +122,11 @@ class BatchAttempt(HandlerRun):
             for at, taken in enumerate(tasks)
         ]
 
-    def _acknowledgement(self, taken: AsyncTakenTask, result: object) -> Settlement | BaseException:
+    def _acknowledgement(self, taken: AsyncTakenTask, result: object) -> Settlement | Exception:
         try:
             return acknowledgement(self._task, result, keep_ms_min=retain_ms(taken))
-        except Exception as error:  # noqa: BLE001 - a codec of the user; the failure of one task
-            return error
+        except BaseException as error:  # noqa: BLE001 - a codec; the failure of one task
+            return self.failure_of(error)
 
     async def _called(self, items: list[Any]) -> object:
         """Call the handler inside the middleware."""
@@ -137,14 +140,15 @@ class BatchAttempt(HandlerRun):
                 )
             first = (self.context,) if signature.wants_context else ()
             call = partial(signature.function, *first, items, **provided)
-            innermost = call if signature.is_async else partial(self.in_thread, call)
+            runner = self.in_coroutine if signature.is_async else self.in_thread
+            innermost = partial(runner, call)
             return await around_run(self._around.middleware, self.context, innermost)()
 
-    def _log(self, outcomes: Sequence[Settlement | BaseException]) -> None:
+    def _log(self, outcomes: Sequence[Settlement | Exception]) -> None:
         """Log each failure once, although it may have failed many tasks."""
-        seen: dict[int, tuple[BaseException, list[AsyncTakenTask]]] = {}
+        seen: dict[int, tuple[Exception, list[AsyncTakenTask]]] = {}
         for taken, outcome in zip(self._batch, outcomes, strict=True):
-            if isinstance(outcome, BaseException):
+            if isinstance(outcome, Exception):
                 seen.setdefault(id(outcome), (outcome, []))[1].append(taken)
         for failure, tasks in seen.values():
             named = logging.LoggerAdapter(log, {"task": str(tasks[0]), "type": self._task.name})

@@ -21,16 +21,19 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from taskraft import AsyncClient, PlannedTask, Task
+from taskraft._handler_error import HandlerError, handler_error, ordinary
 from taskraft.v1 import task_pb2
 from taskraft.worker.context import Context
 from taskraft.worker.dependencies import Providers
-from taskraft.worker.errors import HandlerError, InvalidTask
+from taskraft.worker.errors import InvalidTask
+from taskraft.worker.settlements import is_fatal
 from taskraft.worker.steps import Step
 from taskraft.worker.task import TaskFunction
 
@@ -99,13 +102,16 @@ class Returned(NamedTuple):
 class Raised(NamedTuple):
     """Process to worker: the handler has failed, or the process cannot start."""
 
-    error: BaseException
+    error: Exception
     traceback: str
     memory_bytes: int
 
 
 class Interrupted(BaseException):
-    """Raised in the main thread of the process: the worker has ended the handler."""
+    """Raised in the main thread of the process: the worker has ended the handler.
+
+    A handler that raises this exception by itself has failed.
+    """
 
 
 class ChildContext(Context):
@@ -156,6 +162,7 @@ class Child:
         self._sending = threading.RLock()
         self._calls: queue.SimpleQueue[tuple[Call, ChildContext] | None] = queue.SimpleQueue()
         self._context: ChildContext | None = None
+        self._is_ending = False
         self._is_interrupted = False
         self._tasks: dict[str, TaskFunction[..., Any]] = {}
         self._runner = asyncio.Runner()
@@ -176,7 +183,7 @@ class Child:
                         self._context = None
                         self.send(outcome)
             except Exception as error:  # noqa: BLE001 - the worker raises it
-                self.send(_raised(error))
+                self.send(raised(error))
 
     def send(self, frame: NamedTuple | logging.LogRecord) -> None:
         """Send a frame to the worker; `_receive` detects a worker that has died."""
@@ -227,11 +234,27 @@ class Child:
             context.enter()
             with self._dependencies(task, context) as provided:
                 first = (context,) if task.signature.wants_context else ()
-                value = task.signature.function(*first, **arguments, **provided)
+                function = partial(task.signature.function, *first, **arguments, **provided)
+                value = self._called(function)
             result = task.payloads.encode_result(value)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the worker settles the task by it
-            return _raised(error, task.fatal)
+        except BaseException as error:
+            if self._is_own_end(error):
+                raise
+            return raised(error, task.fatal)
         return Returned(result, context.plans, resident_bytes())
+
+    def _called(self, function: Callable[[], object]) -> object:
+        """Call a handler; dependencies see an ordinary exception."""
+        try:
+            return function()
+        except BaseException as error:
+            if self._is_own_end(error):
+                raise
+            raise ordinary(error)  # noqa: B904 - the cause is set
+
+    def _is_own_end(self, error: BaseException) -> bool:
+        """Return whether the worker has asked for this end of the handler."""
+        return self._is_ending and isinstance(error, Interrupted)
 
     @contextmanager
     def _dependencies(
@@ -276,7 +299,7 @@ class Child:
         self._calls.put(None)
 
     def _interrupt(self, grace_seconds: float) -> None:
-        self._is_interrupted = True
+        self._is_ending = self._is_interrupted = True
         ending = threading.Timer(grace_seconds, os._exit, (1,))
         ending.daemon = True
         ending.start()
@@ -324,17 +347,22 @@ def reference_of(app: App) -> Reference:
     )
 
 
-def _raised(error: BaseException, fatal: tuple[type[Exception], ...] = ()) -> Raised:
+def raised(error: BaseException, fatal: tuple[type[Exception], ...] = ()) -> Raised:
     """Return a failure as a frame; an exception that cannot be sent is replaced."""
     text = "".join(traceback.format_exception(error)).rstrip()
+    sent = ordinary(error)
+    if isinstance(sent, HandlerError):
+        sent = HandlerError(sent.kind, sent.text, is_fatal=is_fatal(sent, fatal))
+    elif not _can_be_sent(sent):
+        sent = handler_error(sent, is_fatal=is_fatal(sent, fatal))
+    return Raised(sent, text, resident_bytes())
+
+
+def _can_be_sent(error: Exception) -> bool:
     try:
-        is_same = type(pickle.loads(pickle.dumps(error))) is type(error)  # noqa: S301 - our own
-    except Exception:  # noqa: BLE001 - the exception has code of the user
-        is_same = False
-    if not is_same:
-        kind = type(error).__name__
-        error = HandlerError(f"{kind}: {error}", is_fatal=isinstance(error, fatal))
-    return Raised(error, text, resident_bytes())
+        return type(pickle.loads(pickle.dumps(error))) is type(error)  # noqa: S301 - our own
+    except BaseException:  # noqa: BLE001 - the exception has code of the user
+        return False
 
 
 def resident_bytes() -> int:

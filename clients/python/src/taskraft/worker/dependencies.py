@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
+from taskraft._handler_error import ordinary
 from taskraft.worker.context import Context
 
 if TYPE_CHECKING:
@@ -88,18 +89,32 @@ class Providers:
         return found[dependency.provider]
 
     async def _shared_value(self, dependency: Dependency, context: Context) -> Provided:
-        shared = self._shared.get(dependency.provider)
-        if shared is None:
-            shared = asyncio.get_running_loop().create_future()
-            self._shared[dependency.provider] = shared
-            try:
-                shared.set_result(await self._open(dependency, context, self._stack, {}))
-            except BaseException as error:
-                del self._shared[dependency.provider]
-                shared.set_exception(error)
-                shared.exception()  # retrieved: the error is raised below
+        while True:
+            shared = self._shared.get(dependency.provider)
+            if shared is None:
+                return await self._open_shared(dependency, context)
+            if not shared.done():
+                await asyncio.wait([shared])
+            if not shared.cancelled():
+                return shared.result()
+
+    async def _open_shared(self, dependency: Dependency, context: Context) -> Provided:
+        """Open a dependency for all tasks; if this task is interrupted, another task opens it."""
+        shared = asyncio.get_running_loop().create_future()
+        self._shared[dependency.provider] = shared
+        try:
+            value = await self._open(dependency, context, self._stack, {})
+        except BaseException as error:
+            del self._shared[dependency.provider]
+            if isinstance(error, asyncio.CancelledError):
+                shared.cancel()
                 raise
-        return await asyncio.shield(shared)
+            failure = ordinary(error)
+            shared.set_exception(failure)
+            shared.exception()  # retrieved: the failure is raised here
+            raise failure  # noqa: B904 - the cause is set
+        shared.set_result(value)
+        return value
 
     async def _open(
         self,

@@ -117,15 +117,6 @@ class WorkerLost(WorkerError):
     """
 
 
-class HandlerError(WorkerError):
-    """A handler in a process has failed with an exception that cannot be sent between processes."""
-
-    def __init__(self, text: str, *, is_fatal: bool = False) -> None:
-        """Store type and text of the exception, and whether it is one of the `fatal` ones."""
-        super().__init__(text)
-        self.is_fatal = is_fatal
-
-
 # ----------------------------------------------------------- raised by Handle.result
 
 

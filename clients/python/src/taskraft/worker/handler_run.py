@@ -10,10 +10,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from taskraft import AsyncClient, Task
+from taskraft._guarded_call import guarded
+from taskraft._handler_error import handler_error, ordinary
 from taskraft._handler_slots import bind_wait_hooks
 from taskraft.worker.context import WorkerContext
 from taskraft.worker.dependencies import Providers
-from taskraft.worker.errors import TaskInterrupted, TimeLimitExceeded
+from taskraft.worker.errors import (
+    CancelRequested,
+    LeaseLost,
+    TaskInterrupted,
+    TimeLimitExceeded,
+    WorkerStopping,
+)
 from taskraft.worker.middleware import Middleware
 from taskraft.worker.process_pool import ProcessPool
 from taskraft.worker.task import TaskFunction
@@ -48,6 +56,8 @@ class Surroundings:
     """Called when an attempt ends while its thread still runs."""
     observer: Observer | None = None
     """Notified of the start and the end of each attempt."""
+    is_worker_cancelled: Callable[[], bool] = bool
+    """Returns whether the asyncio task of the worker is being cancelled."""
 
 
 class HandlerRun(ABC):
@@ -66,10 +76,11 @@ class HandlerRun(ABC):
 
     def interrupt(self, cause: TaskInterrupted) -> None:
         """Ask the handler to end: cancel a coroutine; a thread sees it in `Context.check`."""
-        if self._running is None or self.context.interruption is not None:
+        if self.context.interruption is not None:
             return
         self.context.interruption = cause
-        self._running.cancel()
+        if self._running is not None:
+            self._running.cancel()
 
     def note_stopping(self) -> None:
         """Tell the handler that the worker was asked to stop."""
@@ -83,30 +94,80 @@ class HandlerRun(ABC):
         """Await a call; raise `Context.interruption` if it was interrupted.
 
         Raises:
-            asyncio.CancelledError: the lease was lost, or the worker itself is cancelled.
+            asyncio.CancelledError: the lease was lost.
+            WorkerStopping: the worker itself is cancelled.
+            Exception: the failure of the call.
         """
-        running = self._running = asyncio.current_task()
-        assert running is not None
+        if self.context.interruption is not None:  # before the handler was called
+            raise self.context.interruption
+        self._running = asyncio.current_task()
         timer = None
         if self._task.time_limit is not None:
             late = TimeLimitExceeded(f"the time limit of {self._task.time_limit:g} s is over")
             loop = asyncio.get_running_loop()
             timer = loop.call_later(self._task.time_limit, self.interrupt, late)
         try:
-            return await call()
+            return await self.guarded(call)
         except asyncio.CancelledError:
             if self.context.is_lost:
                 raise
-            if self.context.interruption is not None:
-                running.uncancel()
-                raise self.context.interruption from None
-            if running.cancelling():
-                raise
-            raise RuntimeError("the handler was cancelled by its own code") from None
+            if self.context.interruption is None:
+                self.context.interruption = WorkerStopping("the worker was cancelled")
+            raise self.context.interruption from None
         finally:
             self._running = None
             if timer is not None:
                 timer.cancel()
+
+    async def guarded(self, call: Callable[[], Awaitable[Value]]) -> Value:
+        """Await code of the app, and raise its failure as an ordinary exception.
+
+        Raises:
+            asyncio.CancelledError: the worker has cancelled the call.
+            Exception: the failure, a HandlerError for what is no ordinary exception.
+        """
+        try:
+            return await guarded(call, self._is_cancelled)
+        except TaskInterrupted as error:
+            raise self.failure_of(error)  # noqa: B904 - the error itself, or its cause is set
+
+    def failure_of(self, error: BaseException) -> Exception:
+        """Return what code of the app has raised, as an ordinary exception.
+
+        An exception that stands for a request of the worker is an ordinary failure if the worker
+        has not made the request.
+        """
+        context = self.context
+        match error:
+            case WorkerStopping():
+                is_asked = isinstance(context.interruption, WorkerStopping)
+            case LeaseLost():
+                is_asked = context.is_lost
+            case CancelRequested():
+                is_asked = context.is_cancel_requested
+            case _:
+                return ordinary(error)
+        return error if is_asked else handler_error(error)
+
+    def _is_cancelled(self) -> bool:
+        """Return whether the worker has cancelled the call; its flags are set before it cancels."""
+        context = self.context
+        is_asked = context.is_lost or context.interruption is not None
+        return is_asked or self._around.is_worker_cancelled()
+
+    async def in_coroutine(self, call: Callable[[], Awaitable[object]]) -> object:
+        """Call a coroutine function; dependencies and middlewares see an ordinary exception.
+
+        Raises:
+            asyncio.CancelledError: the worker, a middleware or the handler itself asked for it.
+            Exception: the failure of the handler.
+        """
+        try:
+            return await call()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - code of the app
+            raise ordinary(error)  # noqa: B904 - the cause is set
 
     async def in_thread(self, call: Callable[[], object]) -> object:
         """Call a function in a thread, which goes on if this coroutine is cancelled."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from taskraft._handler_error import ordinary
 from taskraft.worker.child_process import (
     Call,
     Interrupt,
@@ -88,11 +89,14 @@ class PooledProcess:
 
         Raises:
             WorkerLost: the process has died.
-            Exception: the failure of the handler.
+            Exception: the failure of the handler, never one that a future cannot hold.
         """
         self.calls += 1
         self.send(call)
-        answer = self._answer(progress)
+        try:
+            answer = self._answer(progress)
+        except BaseException as error:  # noqa: BLE001 - the exception can run code of the app
+            raise ordinary(error)  # noqa: B904 - the cause is set
         self._memory_bytes = answer.memory_bytes
         if isinstance(answer, Raised):
             answer.error.__cause__ = _RemoteTraceback(answer.traceback)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from taskraft import _settlement, errors
+from taskraft import _settlement
 from taskraft._durations import milliseconds
+from taskraft._handler_error import HandlerError
 from taskraft._settlement import Settlement
 from taskraft.v1 import task_service_pb2
 from taskraft.worker.errors import (
     CancelRequested,
     DecodeError,
-    HandlerError,
     LeaseLost,
     RejectTask,
     RetryTask,
@@ -49,7 +49,7 @@ def acknowledgement(
     return task_service_pb2.Settlement(ack=ack)
 
 
-def settlement_of(failure: BaseException, fatal: tuple[type[Exception], ...]) -> Settlement:
+def settlement_of(failure: Exception, fatal: tuple[type[Exception], ...]) -> Settlement:
     """Return the settlement of a failed attempt; the server sets the time of the next attempt."""
     match failure:
         case RetryTask():
@@ -58,17 +58,17 @@ def settlement_of(failure: BaseException, fatal: tuple[type[Exception], ...]) ->
             return _settlement.release(failure.delay, uncounted=True)
         case WorkerStopping():
             return _settlement.release(0, uncounted=True)
-        case RejectTask() | DecodeError() | HandlerError(is_fatal=True):
+        case RejectTask() | DecodeError():
             return _settlement.reject(failure)
         case CancelRequested():
             return _settlement.release(reason="cancelled")
-        case _ if isinstance(failure, fatal):
+        case _ if is_fatal(failure, fatal):
             return _settlement.reject(failure)
         case _:
             return _settlement.release(reason=failure)
 
 
-def outcome_of(failure: BaseException | None, fatal: tuple[type[Exception], ...]) -> str:
+def outcome_of(failure: Exception | None, fatal: tuple[type[Exception], ...]) -> str:
     """Return the outcome of an attempt for metrics."""
     match failure:
         case None:
@@ -77,17 +77,24 @@ def outcome_of(failure: BaseException | None, fatal: tuple[type[Exception], ...]
             return "snoozed"
         case WorkerStopping():
             return "handed_back"
-        case LeaseLost() | errors.LeaseStale():
+        case LeaseLost():
             return "lost"
-        case RejectTask() | DecodeError() | HandlerError(is_fatal=True):
+        case RejectTask() | DecodeError():
             return "rejected"
         case _:
-            return "rejected" if isinstance(failure, fatal) else "released"
+            return "rejected" if is_fatal(failure, fatal) else "released"
+
+
+def is_fatal(failure: Exception, fatal: tuple[type[Exception], ...]) -> bool:
+    """Return whether an exception, or the exception that a HandlerError replaces, is in `fatal`."""
+    if isinstance(failure, HandlerError):
+        return failure.is_fatal or isinstance(failure.__cause__, fatal)
+    return isinstance(failure, fatal)
 
 
 def log_failure(
     log: logging.Logger | logging.LoggerAdapter[logging.Logger],
-    failure: BaseException,
+    failure: Exception,
     attempt: int,
 ) -> None:
     """Log the cause of the end of an attempt; log a traceback only for an unexpected exception."""

@@ -16,6 +16,8 @@ from queue import SimpleQueue
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
+from taskraft._handler_error import ordinary
+
 
 class CallCounter(Protocol):
     """Counts the calls that run in the threads of pools; used by the test kit."""
@@ -46,7 +48,7 @@ class ThreadCall:
         self._function = function
         self._context = context
         self._value: object = None
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self.future: Final = future
         """Future of the result. A coroutine that is cancelled while it waits cancels the future."""
         self.is_done = False
@@ -58,11 +60,8 @@ class ThreadCall:
         """Call the function, in a thread of the pool."""
         try:
             self._value = self._context.run(self._function)
-        except StopIteration as error:  # a future cannot hold StopIteration; see PEP 479
-            self._error = RuntimeError("the handler raised StopIteration")
-            self._error.__cause__ = error
         except BaseException as error:  # noqa: BLE001 - raised in the coroutine that waits
-            self._error = error
+            self._error = ordinary(error)
 
     def end(self) -> None:
         """Hand the result to the coroutine that waits for it, on the event loop."""

@@ -15,6 +15,7 @@ from taskraft import _network
 from taskraft._arguments import check_known, whole_number
 from taskraft._credit import WAITING_HANDLERS_MAX
 from taskraft._durations import seconds
+from taskraft._guarded_call import cancellation_of_current_task
 from taskraft.worker.dependencies import Providers
 from taskraft.worker.deployment import Deployment
 from taskraft.worker.errors import WorkerStopping
@@ -229,6 +230,7 @@ class Worker:
             self._cancel_grace,
             lambda _: None,
             self._metrics,
+            cancellation_of_current_task(),
         )
         async with AsyncExitStack() as stack:
             stack.push_async_callback(providers.close)
@@ -245,6 +247,9 @@ class Worker:
             self.started.set()
             try:
                 reason = await self._until_stopped(working)
+            except BaseException:
+                await self._interrupt("the worker was cancelled, or a subscription has failed")
+                raise
             finally:
                 for one in working:
                     one.cancel()
@@ -294,13 +299,21 @@ class Worker:
         _, late = await asyncio.wait(running, timeout=self._grace)
         if not late:
             return ExitReason.DRAINED
+        await self._interrupt("the worker stops, and its grace is over")
+        return ExitReason.GRACE_OVER
+
+    async def _interrupt(self, cause: str) -> None:
+        """Interrupt all handlers, and wait until they have handed their tasks back."""
+        running: list[asyncio.Task[None]] = []
         for receiver in self._receivers:
+            running += receiver.running
             for handler in list(receiver.running.values()):
-                handler.interrupt(WorkerStopping("the worker stops, and its grace is over"))
-        _, deaf = await asyncio.wait(late, timeout=self._cancel_grace)
+                handler.interrupt(WorkerStopping(cause))
+        if not running:
+            return
+        _, deaf = await asyncio.wait(running, timeout=self._cancel_grace)
         for one in deaf:
             log.warning("%s: a handler ignores its cancellation: %r", self._app.name, one)
-        return ExitReason.GRACE_OVER
 
     def _install_signals(self) -> None:
         if self._has_signals:
