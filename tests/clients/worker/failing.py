@@ -15,6 +15,7 @@ from taskraft.worker import (
     WorkerStopping,
 )
 from taskraft.worker.child_process import Interrupted
+from taskraft.worker.errors import NotBegun
 
 
 class Panic(BaseException):
@@ -55,6 +56,7 @@ KINDS = {
         LeaseLost("nobody has asked"),
         CancelRequested("nobody has asked"),
         Interrupted("nobody has asked"),
+        NotBegun("nobody has asked"),
     )
 }
 """Exceptions by the name of their type; none of them stands for a request of the worker."""

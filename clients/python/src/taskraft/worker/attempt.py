@@ -40,9 +40,7 @@ class Attempt(HandlerRun):
         self, task: TaskFunction[..., Any], taken: AsyncTakenTask, surroundings: Surroundings
     ) -> None:
         """Prepare an attempt; `run` executes the handler."""
-        limit = task.time_limit
-        deadline = None if limit is None else monotonic() + limit
-        super().__init__(task, WorkerContext(taken, surroundings.client, deadline), surroundings)
+        super().__init__(task, WorkerContext(taken, surroundings.client), surroundings)
         self._taken = taken
         self._process: PooledProcess | None = None
 
@@ -135,6 +133,7 @@ class Attempt(HandlerRun):
         """Call the handler inside the middleware."""
         self.context.enter()
         self.context.earlier = await steps_before(self._taken, self._around.client)
+        self.begin()
         if self._task.pool == "process":
             return await around_run(self._around.middleware, self.context, self._in_process)()
         arguments = self._task.decode(self._taken.message.spec)
@@ -154,7 +153,8 @@ class Attempt(HandlerRun):
         """Run the handler in a process, which decodes the payload and encodes the result."""
         pool = self._around.processes
         assert pool is not None
-        process = await pool.take()
+        with self.waiting_for_process():
+            process = await pool.take()
         self._process = process
         try:
             call = Call(

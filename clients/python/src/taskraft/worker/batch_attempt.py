@@ -35,8 +35,7 @@ class BatchAttempt(HandlerRun):
         surroundings: Surroundings,
     ) -> None:
         """Prepare an attempt; `run` executes the handler."""
-        deadline = None if task.time_limit is None else monotonic() + task.time_limit
-        super().__init__(task, BatchContext(batch, surroundings.client, deadline), surroundings)
+        super().__init__(task, BatchContext(batch, surroundings.client), surroundings)
         self._subscription = subscription
         self._batch = batch
 
@@ -130,6 +129,7 @@ class BatchAttempt(HandlerRun):
 
     async def _called(self, items: list[Any]) -> object:
         """Call the handler inside the middleware."""
+        self.begin()
         self.context.enter()
         signature = self._task.signature
         provided: dict[str, Any] = {}

@@ -46,8 +46,9 @@ class Context(ABC):
         """Store the task; `deadline` is the end of the time limit by `time.monotonic`."""
         self.task: Final = task
         """The task as the server delivered it."""
-        self.deadline: Final = deadline
-        """End of the time limit by `time.monotonic`; None: no limit."""
+        self.deadline = deadline
+        """End of the time limit by `time.monotonic`; None: no limit, or the handler has not begun.
+        The time for which a handler waits for a process does not count."""
         self.interruption: TaskInterrupted | None = None
         """Exception with which the handler must end; None while the handler may go on."""
         self.is_stopping = False
@@ -191,8 +192,8 @@ class WorkerContext(Context):
 
     __slots__ = ("_client", "_latest", "_loop", "_progress_due", "_taken")
 
-    def __init__(self, taken: AsyncTakenTask, client: AsyncClient, deadline: float | None) -> None:
-        super().__init__(taken, deadline)
+    def __init__(self, taken: AsyncTakenTask, client: AsyncClient) -> None:
+        super().__init__(taken, None)
         self._taken = taken
         self._client = client
         self._loop = asyncio.get_running_loop()
@@ -239,10 +240,8 @@ class BatchContext(WorkerContext):
 
     __slots__ = ("_tasks",)
 
-    def __init__(
-        self, tasks: Sequence[AsyncTakenTask], client: AsyncClient, deadline: float | None
-    ) -> None:
-        super().__init__(tasks[0], client, deadline)
+    def __init__(self, tasks: Sequence[AsyncTakenTask], client: AsyncClient) -> None:
+        super().__init__(tasks[0], client)
         self._tasks = tasks
 
     @property

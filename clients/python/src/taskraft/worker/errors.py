@@ -107,6 +107,10 @@ class WorkerStopping(TaskInterrupted):
     """The worker stops; the task is handed back, and the attempt does not count."""
 
 
+class NotBegun(TaskInterrupted):
+    """The handler could not be called; the task is handed back, and the attempt does not count."""
+
+
 # ------------------------------------------------------ failures of the process pool
 
 

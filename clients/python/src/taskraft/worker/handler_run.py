@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from taskraft import AsyncClient, Task
+from taskraft._clock import monotonic
 from taskraft._guarded_call import guarded
 from taskraft._handler_error import handler_error, ordinary
 from taskraft._handler_slots import bind_wait_hooks
@@ -18,6 +20,7 @@ from taskraft.worker.dependencies import Providers
 from taskraft.worker.errors import (
     CancelRequested,
     LeaseLost,
+    NotBegun,
     TaskInterrupted,
     TimeLimitExceeded,
     WorkerStopping,
@@ -73,6 +76,8 @@ class HandlerRun(ABC):
         self.thread: ThreadCall | None = None
         """The call in a thread, from its start on."""
         self._running: asyncio.Task[Any] | None = None
+        self._waits_for_process = False
+        self._limit: asyncio.TimerHandle | None = None
 
     def interrupt(self, cause: TaskInterrupted) -> None:
         """Ask the handler to end: cancel a coroutine; a thread sees it in `Context.check`."""
@@ -101,11 +106,6 @@ class HandlerRun(ABC):
         if self.context.interruption is not None:  # before the handler was called
             raise self.context.interruption
         self._running = asyncio.current_task()
-        timer = None
-        if self._task.time_limit is not None:
-            late = TimeLimitExceeded(f"the time limit of {self._task.time_limit:g} s is over")
-            loop = asyncio.get_running_loop()
-            timer = loop.call_later(self._task.time_limit, self.interrupt, late)
         try:
             return await self.guarded(call)
         except asyncio.CancelledError:
@@ -116,8 +116,31 @@ class HandlerRun(ABC):
             raise self.context.interruption from None
         finally:
             self._running = None
-            if timer is not None:
-                timer.cancel()
+            if self._limit is not None:
+                self._limit.cancel()
+
+    def begin(self) -> None:
+        """Start the time limit: code of the app runs from now on."""
+        if self._task.time_limit is not None:
+            self._set_deadline(monotonic() + self._task.time_limit)
+
+    @contextmanager
+    def waiting_for_process(self) -> Iterator[None]:
+        """Stop the time limit in a block in which the handler waits for a process."""
+        self._waits_for_process = True
+        if self._limit is not None:
+            self._limit.cancel()
+        started = monotonic()
+        yield
+        self._waits_for_process = False
+        if self.context.deadline is not None:
+            self._set_deadline(self.context.deadline + monotonic() - started)
+
+    def _set_deadline(self, deadline: float) -> None:
+        self.context.deadline = deadline
+        late = TimeLimitExceeded(f"the time limit of {self._task.time_limit:g} s is over")
+        loop = asyncio.get_running_loop()
+        self._limit = loop.call_later(deadline - monotonic(), self.interrupt, late)
 
     async def guarded(self, call: Callable[[], Awaitable[Value]]) -> Value:
         """Await code of the app, and raise its failure as an ordinary exception.
@@ -145,6 +168,8 @@ class HandlerRun(ABC):
                 is_asked = context.is_lost
             case CancelRequested():
                 is_asked = context.is_cancel_requested
+            case NotBegun():
+                is_asked = self._waits_for_process
             case _:
                 return ordinary(error)
         return error if is_asked else handler_error(error)

@@ -48,9 +48,21 @@ class WorkerState(enum.Enum):
 class WorkerHealth:
     """The state of a worker; probes read it from other threads."""
 
-    def __init__(self, name: str, is_connected: Callable[[], bool]) -> None:
-        """Store the name of the app, and a function that tells whether all streams are open."""
+    def __init__(
+        self,
+        name: str,
+        is_connected: Callable[[], bool],
+        can_run: Callable[[], bool],
+    ) -> None:
+        """Store the name of the app, and functions that tell what the worker can do.
+
+        Args:
+            name: name of the app.
+            is_connected: tells whether all streams are open.
+            can_run: tells whether the pools can run handlers.
+        """
         self._name = name
+        self._can_run = can_run
         self._is_connected = is_connected
         self._connected_at = time.monotonic()
         self._turned_at = time.monotonic()
@@ -68,7 +80,7 @@ class WorkerHealth:
     @property
     def is_ready(self) -> bool:
         """True if the worker takes tasks."""
-        return self.state is WorkerState.RUNNING and self._is_connected()
+        return self.state is WorkerState.RUNNING and self._is_connected() and self._can_run()
 
     def enter(self, state: WorkerState) -> None:
         """Change the state, and log it."""

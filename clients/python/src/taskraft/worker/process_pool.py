@@ -27,7 +27,7 @@ from taskraft.worker.child_process import (
     main,
     reference_of,
 )
-from taskraft.worker.errors import WorkerError, WorkerLost
+from taskraft.worker.errors import NotBegun, WorkerError, WorkerLost
 from taskraft.worker.task import TaskFunction
 
 if TYPE_CHECKING:
@@ -210,7 +210,9 @@ class ProcessPool:
         self._limits = limits
         self._grace_seconds = grace_seconds
         self._threads = ThreadPoolExecutor(size, "taskraft-process")
-        self._idle: asyncio.Queue[PooledProcess] = asyncio.Queue()
+        self._idle: asyncio.Queue[PooledProcess | None] = asyncio.Queue()
+        self._waiting = 0
+        self._failing = 0
         self._processes: set[PooledProcess] = set()
         self._replacing: set[asyncio.Task[None]] = set()
 
@@ -233,12 +235,30 @@ class ProcessPool:
         self._idle.put_nowait(process)
 
     async def take(self) -> PooledProcess:
-        """Return an idle process, once there is one; give it back with `give_back`."""
-        while not (process := await self._idle.get()).is_alive():
+        """Return an idle process, once there is one; give it back with `give_back`.
+
+        Raises:
+            NotBegun: there is no process, and none can start.
+        """
+        while not self.is_down:
+            self._waiting += 1
+            try:
+                process = await self._idle.get()
+            finally:
+                self._waiting -= 1
+            if process is None:  # the pool was down, and may be up again
+                continue
+            if process.is_alive():
+                return process
             log.warning("an idle process of the pool has died")
             process.is_usable = False
             self.give_back(process)
-        return process
+        raise NotBegun("no process of the pool can start")
+
+    @property
+    def is_down(self) -> bool:
+        """True while there is no process, and the last start of each one has failed."""
+        return self._failing == self._size
 
     async def run(self, process: PooledProcess, call: Call, progress: Progress) -> Returned:
         """Run a handler; if this coroutine is cancelled, interrupt the handler and await its end.
@@ -276,12 +296,29 @@ class ProcessPool:
 
     async def _replace(self, process: PooledProcess) -> None:
         await self._in_thread(partial(process.close, self._grace_seconds))
+        try:
+            await self._start()
+        except WorkerError as error:
+            log.warning("%s", error)
+        else:
+            return
+        self._failing += 1
+        if self.is_down:
+            for _ in range(self._waiting):
+                self._idle.put_nowait(None)
+        try:
+            await self._start_again()
+        finally:
+            self._failing -= 1
+
+    async def _start_again(self) -> None:
+        """Start a process, after as many failed starts as it takes."""
         while True:
+            await asyncio.sleep(RESTART_SECONDS)
             try:
                 await self._start()
             except WorkerError as error:
                 log.warning("%s", error)
-                await asyncio.sleep(RESTART_SECONDS)
             else:
                 return
 

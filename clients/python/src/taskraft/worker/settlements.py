@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from taskraft import _settlement
 from taskraft._durations import milliseconds
@@ -14,6 +14,7 @@ from taskraft.worker.errors import (
     CancelRequested,
     DecodeError,
     LeaseLost,
+    NotBegun,
     RejectTask,
     RetryTask,
     Snooze,
@@ -21,6 +22,9 @@ from taskraft.worker.errors import (
     WorkerStopping,
 )
 from taskraft.worker.task import TaskFunction
+
+NOT_BEGUN_DELAY_SECONDS: Final = 5.0
+"""Delay of a task whose handler could not be called, so that another worker can take it."""
 
 
 class EncodedResult(NamedTuple):
@@ -58,6 +62,8 @@ def settlement_of(failure: Exception, fatal: tuple[type[Exception], ...]) -> Set
             return _settlement.release(failure.delay, uncounted=True)
         case WorkerStopping():
             return _settlement.release(0, uncounted=True)
+        case NotBegun():
+            return _settlement.release(NOT_BEGUN_DELAY_SECONDS, uncounted=True)
         case RejectTask() | DecodeError():
             return _settlement.reject(failure)
         case CancelRequested():
@@ -75,7 +81,7 @@ def outcome_of(failure: Exception | None, fatal: tuple[type[Exception], ...]) ->
             return "acked"
         case Snooze():
             return "snoozed"
-        case WorkerStopping():
+        case WorkerStopping() | NotBegun():
             return "handed_back"
         case LeaseLost():
             return "lost"
@@ -99,7 +105,7 @@ def log_failure(
 ) -> None:
     """Log the cause of the end of an attempt; log a traceback only for an unexpected exception."""
     match failure:
-        case Snooze() | WorkerStopping() | CancelRequested() | LeaseLost():
+        case Snooze() | WorkerStopping() | NotBegun() | CancelRequested() | LeaseLost():
             log.info("handed back: %s", failure)
         case RetryTask() | RejectTask() | TimeLimitExceeded():
             log.warning("failed at attempt %d: %s", attempt, failure)

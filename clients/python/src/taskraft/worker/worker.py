@@ -119,7 +119,9 @@ class Worker:
         self.ports: Final[list[int]] = []
         """Ports of the probe servers, in the order health, metrics."""
         self._health = WorkerHealth(
-            app.name, lambda: all(one.is_connected for one in self._receivers)
+            app.name,
+            lambda: all(one.is_connected for one in self._receivers),
+            lambda: self._processes is None or not self._processes.is_down,
         )
         self._metrics = self._metrics_of(options)
         self._servers = self._probe_servers(options)
