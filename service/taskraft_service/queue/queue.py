@@ -265,7 +265,7 @@ class Queue(QueueReaders):
         has_endings = dependents.first < dependents.following
         if is_under_way or has_endings or state.stamp.place > state.steps.total:
             _take_steps(state)
-        if state.groups.ended:
+        if state.groups.ended.in_order:
             forget_groups(state)
         if failures.first < failures.following:
             failures.forget_old(state.now_ms, limits)

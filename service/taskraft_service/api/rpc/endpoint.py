@@ -200,6 +200,7 @@ class GrpcEndpoint:
         is_open = authenticator is OPEN_AUTHENTICATOR
         load = self.load
         is_uncertain = method.changes_state and not method.is_wait
+        may_have_key = method.can_undo
         durations = self.counts.durations(path)
         name = path.rpartition("/")[2]
 
@@ -215,7 +216,7 @@ class GrpcEndpoint:
                 if load.calls > load.calls_max or load.held_bytes > load.bytes_max:
                     load.check_call(size)
                 caller = ANONYMOUS if is_open else authenticator.authenticate(context)
-                key = value_in(context.invocation_metadata(), CALL_KEY) if method.can_undo else ""
+                key = value_in(context.invocation_metadata(), CALL_KEY) if may_have_key else ""
                 if caller.is_restricted or key:
                     live = load.live.add(
                         LiveCall(

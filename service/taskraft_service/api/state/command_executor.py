@@ -13,7 +13,7 @@ from taskraft_service.access.audit import managed_act
 from taskraft_service.access.caller import ANONYMOUS
 from taskraft_service.access.ownership import ownership_of
 from taskraft_service.api.rpc.methods import UnaryCall
-from taskraft_service.api.rpc.status import refused_by_queue
+from taskraft_service.api.rpc.status import CallRefused, refused_by_queue
 from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
 from taskraft_service.command_codecs.command_codec import CommandCodec
 from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
@@ -28,7 +28,7 @@ from taskraft_service.leader.command_submitter import (
     CommandSubmitter,
 )
 from taskraft_service.queue.entities.managed_act import ManagedAct
-from taskraft_service.queue.entities.ownership import EVERYBODY, Ownership
+from taskraft_service.queue.entities.ownership import EVERYBODY
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.operations.registry import Result
 from taskraft_service.queue.store.idempotency import request_scope
@@ -43,7 +43,7 @@ def request_key(call: UnaryCall[M]) -> RequestKey:
     The principal is that of the client, also for a call that another node has forwarded.
     """
     request: Any = call.request
-    owner = _ownership(call, request)
+    owner = EVERYBODY if call.caller is ANONYMOUS else ownership_of(call.caller, request)
     if not getattr(request, "request_id", ""):
         return NO_KEY if owner is EVERYBODY else RequestKey(owner=owner)
     principal, client_id = call.caller.name, request.client_id
@@ -54,12 +54,10 @@ def request_key(call: UnaryCall[M]) -> RequestKey:
 
 def creation_key(call: UnaryCall[Any], creation: Message) -> RequestKey:
     """Return the key of a command that creates something for a call; it has no request_id."""
-    owner = _ownership(call, creation)
+    if call.caller is ANONYMOUS:
+        return NO_KEY
+    owner = ownership_of(call.caller, creation)
     return NO_KEY if owner is EVERYBODY else RequestKey(owner=owner)
-
-
-def _ownership(call: UnaryCall[Any], request: Message) -> Ownership:
-    return EVERYBODY if call.caller is ANONYMOUS else ownership_of(call.caller, request)
 
 
 def act_of_call(call: UnaryCall[Any]) -> ManagedAct | None:
@@ -103,7 +101,7 @@ class CommandExecutor:
             OutcomeUnknown: leadership was lost after the command was proposed.
             LeaderOverloaded: the queue of pending commands is full.
         """
-        created = self._submit_all(before, call.deadline)
+        created = self._submit_all(before, call.deadline) if before else ()
         act = act_of_call(call) if call.managed else None
         encoded = encode_request(codec, call.request, call.raw, request_key(call), act)
         if releases_request:
@@ -111,7 +109,9 @@ class CommandExecutor:
             # memory of a busy leader.
             call.request = type(call.request)()
         applied = await self.submitter.submit(encoded, call.deadline)
-        return _accepted(applied, created)
+        if isinstance(applied.result, Refusal):
+            raise _refused(applied.result, created)
+        return applied
 
     async def execute_changed(
         self,
@@ -127,16 +127,22 @@ class CommandExecutor:
         """
         if request is call.request:
             return await self.execute(codec, call, before)
-        created = self._submit_all(before, call.deadline)
+        created = self._submit_all(before, call.deadline) if before else ()
         act = act_of_call(call) if call.managed else None
         encoded = encode_leader_command(codec, request, request_key(call), act)
-        return _accepted(await self.submitter.submit(encoded, call.deadline), created)
+        return await self.execute_encoded(encoded, call.deadline, created)
 
     async def execute_encoded(
-        self, encoded: EncodedCommand, deadline: float | None
+        self,
+        encoded: EncodedCommand,
+        deadline: float | None,
+        created: Sequence[asyncio.Future[AppliedCommand]] = (),
     ) -> AppliedCommand:
         """Propose an encoded command, and wait for its result; see ``execute`` for the errors."""
-        return _accepted(await self.submitter.submit(encoded, deadline))
+        applied = await self.submitter.submit(encoded, deadline)
+        if isinstance(applied.result, Refusal):
+            raise _refused(applied.result, created)
+        return applied
 
     async def record_act(self, call: UnaryCall[Any]) -> None:
         """Record a call of management that is no command of the log; see ``execute`` for errors."""
@@ -163,29 +169,21 @@ class CommandExecutor:
         return results
 
 
-def _accepted(
-    applied: AppliedCommand, created: Sequence[asyncio.Future[AppliedCommand]] = ()
-) -> AppliedCommand:
-    """Return an applied command that the queue has accepted.
+def _refused(refusal: Refusal, created: Sequence[asyncio.Future[AppliedCommand]]) -> CallRefused:
+    """Return the error of a command that the queue has refused.
 
     Args:
-        applied: the command.
-        created: results of the commands ahead of the command that create missing tubes.
-
-    Raises:
-        CallRefused: the queue refused the command, or the creation of a tube without which there
-            is no tube for the command.
+        refusal: why the queue refused the command.
+        created: results of the commands ahead of the command that create missing tubes. If one was
+            refused, there is no tube for the command, and the error says why.
     """
-    refusal = applied.result
-    if not isinstance(refusal, Refusal):
-        return applied
     if refusal.reason is Reason.TUBE_NOT_FOUND:
         for one in created:
             if one.done() and not one.cancelled() and one.exception() is None:
                 cause = one.result().result
                 if isinstance(cause, Refusal):
-                    raise refused_by_queue(cause)
-    raise refused_by_queue(refusal)
+                    return refused_by_queue(cause)
+    return refused_by_queue(refusal)
 
 
 def _retrieve_exception(future: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
 from typing import TypeAlias
 
 from taskraft_service.queue.entities.group import TaskGroup
@@ -19,27 +18,25 @@ class EndedGroups:
     microseconds with as many groups as ``groups_max`` allows.
     """
 
-    __slots__ = ("_all", "_by_owner")
+    __slots__ = ("_by_owner", "in_order")
 
     def __init__(self) -> None:
         """Start without groups."""
-        self._all: list[EndedGroup] = []
+        self.in_order: list[EndedGroup] = []
+        """All groups; only this class changes the list."""
         self._by_owner: dict[str, list[EndedGroup]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._all)
 
     def add(self, group: TaskGroup) -> None:
         """Add a group that has ended."""
         one = _key(group)
-        insort(self._all, one)
+        insort(self.in_order, one)
         if group.owner:
             insort(self._by_owner.setdefault(group.owner, []), one)
 
     def remove(self, group: TaskGroup) -> None:
         """Remove a group."""
         one = _key(group)
-        del self._all[bisect_left(self._all, one)]
+        del self.in_order[bisect_left(self.in_order, one)]
         if group.owner:
             own = self._by_owner[group.owner]
             del own[bisect_left(own, one)]
@@ -48,16 +45,12 @@ class EndedGroups:
 
     def first(self) -> EndedGroup | None:
         """Return the group that ended first, or None."""
-        return self._all[0] if self._all else None
+        return self.in_order[0] if self.in_order else None
 
     def first_of(self, owner: str) -> EndedGroup | None:
         """Return the group of a principal that ended first, or None."""
         own = self._by_owner.get(owner)
         return own[0] if own else None
-
-    def in_order(self) -> Sequence[EndedGroup]:
-        """Return all groups; read the result before the next change."""
-        return self._all
 
 
 def _key(group: TaskGroup) -> EndedGroup:

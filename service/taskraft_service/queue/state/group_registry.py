@@ -232,7 +232,7 @@ class GroupRegistry:
 
     def digest_parts(self) -> Iterator[bytes]:
         """Yield the state that must be equal on all replicas."""
-        yield repr((self.number, self.ended.in_order(), sorted(self.sweeps))).encode()
+        yield repr((self.number, self.ended.in_order, sorted(self.sweeps))).encode()
         for group in self:
             yield GROUP_RECORD.write(group)
             yield repr(list(self.members.after(group.number, FIRST))).encode()
