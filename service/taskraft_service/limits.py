@@ -68,6 +68,9 @@ WAITING_STEPS_SHARE_MAX: Final = 37_500
 BATCH_ITEMS_MAX: Final = 10_000
 """Maximum number of tasks, lease tokens, ids and keys of all operations of one ExecuteBatch."""
 
+ENTRY_ITEMS_MAX: Final = 10_000
+"""Maximum number of tasks that the commands of one log entry change, unless one command changes
+more. The entry is applied in one run of the event loop."""
 MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Maximum size of one gRPC message. The client splits a put of many large payloads."""
 COMMAND_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 2 * 1024 * 1024

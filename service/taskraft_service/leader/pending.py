@@ -14,8 +14,8 @@ from taskraft_service.leader.command_submitter import (
     LeaderOverloaded,
     NotProposed,
 )
-from taskraft_service.limits import COMMAND_BYTES_MAX
-from taskraft_service.queue.operations.registry import Command
+from taskraft_service.limits import COMMAND_BYTES_MAX, ENTRY_ITEMS_MAX
+from taskraft_service.queue.operations.registry import Command, items_of
 
 
 @dataclass(slots=True, frozen=True)
@@ -133,12 +133,16 @@ class PendingCommands:
         Cancelled commands and commands past their deadline are dropped.
         """
         gathered: list[PendingCommand] = []
-        size = 0
+        size = items = 0
         now = self._loop.time()
         while self._line and len(gathered) < self._limits.entry_commands:
             first = self._line[0]
-            if gathered and size + first.record_bytes > self._limits.entry_bytes:
-                break
+            if gathered:
+                # Most entries have one command, whose items need not be counted.
+                items = items or items_of(gathered[0].encoded.command)
+                items += items_of(first.encoded.command)
+                if size + first.record_bytes > self._limits.entry_bytes or items > ENTRY_ITEMS_MAX:
+                    break
             self._line.popleft()
             self._bytes -= first.record_bytes
             self._leases_beyond -= first.leases

@@ -11,6 +11,8 @@ from taskraft_service.leader.command_submitter import AppliedCommand, SubmitFail
 
 CLAIMS_PER_ENTRY_MAX: Final = 1_000
 """Maximum number of takes appended to one entry; the others follow with the next."""
+CLAIM_TASKS_PER_ENTRY_MAX: Final = 5_000
+"""Number of tasks in the claims of one entry at which no further claim is appended."""
 CLAIM_BYTES_PER_ENTRY_MAX: Final = 8 * 1024 * 1024
 """Total size of the takes in one entry at which no further take is appended. A take with a pattern
 lists all matching tubes that have tasks, so a thousand takes could otherwise exceed the size of an
@@ -97,15 +99,19 @@ class EntryClaims:
 
     claims: list[Claim] = field(default_factory=list)
     size_bytes: int = 0
+    tasks: int = 0
 
     @property
     def is_full(self) -> bool:
         """Return whether further claims must wait for the next entry."""
         return (
-            len(self.claims) >= CLAIMS_PER_ENTRY_MAX or self.size_bytes >= CLAIM_BYTES_PER_ENTRY_MAX
+            len(self.claims) >= CLAIMS_PER_ENTRY_MAX
+            or self.size_bytes >= CLAIM_BYTES_PER_ENTRY_MAX
+            or self.tasks >= CLAIM_TASKS_PER_ENTRY_MAX
         )
 
     def add(self, claim: Claim) -> None:
         """Append a claim for the entry."""
         self.claims.append(claim)
         self.size_bytes += claim.encoded.record_bytes
+        self.tasks += claim.tasks_max

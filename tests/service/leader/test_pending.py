@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from taskraft_service.entries.encoded_command import EncodedCommand
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.command_codecs.selected_tasks import KICK
+from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import (
     CommandTooLarge,
     LeaderOverloaded,
     NotProposed,
 )
 from taskraft_service.leader.pending import PendingCommands
-from taskraft_service.limits import COMMAND_BYTES_MAX
+from taskraft_service.limits import COMMAND_BYTES_MAX, ENTRY_ITEMS_MAX
 from tests.service.leader.test_proposer import LIMITS, command
 
 
@@ -131,3 +133,16 @@ async def test_a_command_larger_than_any_entry_is_refused_for_good():
         pending.add(EncodedCommand(small.command, b"hh", largest.raw), None)
     assert refused.value.size_bytes == COMMAND_BYTES_MAX + 1
     assert len(pending) == 1
+
+
+def kick(count):
+    return encode_leader_command(KICK, pb.KickTasksRequest(tube="a", count=count))
+
+
+async def test_the_commands_of_an_entry_change_a_limited_number_of_tasks(pending):
+    for count in (ENTRY_ITEMS_MAX // 2, ENTRY_ITEMS_MAX // 2, 1, ENTRY_ITEMS_MAX + 5, 1, 1):
+        pending.add(kick(count), None)
+    entries = []
+    while pending:
+        entries.append([one.encoded.command.count for one in pending.gather()])
+    assert entries == [[5_000, 5_000], [1], [ENTRY_ITEMS_MAX + 5], [1, 1]]

@@ -30,7 +30,12 @@ from taskraft_service.queue.operations.command_definition import (
     side_of_tube,
 )
 from taskraft_service.queue.operations.releasing import come_back, forget_attempts, give_back
-from taskraft_service.queue.operations.selection import Selector, at_most, change_each
+from taskraft_service.queue.operations.selection import (
+    Selector,
+    at_most,
+    change_each,
+    selected_items,
+)
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury, end
 from taskraft_service.queue.transitions.transition import leave_order, transition
@@ -218,7 +223,28 @@ def _predict(prediction: ReadyPrediction, command: Snatch | Restart | Switch) ->
 
 
 DEFINITIONS: Final = (
-    CommandDefinition(Snatch, snatch, predict=_predict, side=side_of_tube, answer=COUNT_ANSWER),
-    CommandDefinition(Restart, restart, predict=_predict, side=side_of_tube, answer=COUNT_ANSWER),
-    CommandDefinition(Switch, switch, predict=_predict, side=side_of_tube, answer=COUNT_ANSWER),
+    CommandDefinition(
+        Snatch,
+        snatch,
+        predict=_predict,
+        side=side_of_tube,
+        answer=COUNT_ANSWER,
+        items=selected_items,
+    ),
+    CommandDefinition(
+        Restart,
+        restart,
+        predict=_predict,
+        side=side_of_tube,
+        answer=COUNT_ANSWER,
+        items=selected_items,
+    ),
+    CommandDefinition(
+        Switch,
+        switch,
+        predict=_predict,
+        side=side_of_tube,
+        answer=COUNT_ANSWER,
+        items=selected_items,
+    ),
 )

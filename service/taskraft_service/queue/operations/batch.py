@@ -202,4 +202,5 @@ DEFINITION: Final = CommandDefinition(
     answer=shown_answer(31, _show, Blobs("parts", of=_parts_of)),
     side_violations=_side_violations,
     growth_bytes=_growth_bytes,
+    items=lambda command: sum([BATCHABLE[type(one)].items(one) for one in command.operations]),
 )

@@ -29,7 +29,7 @@ from taskraft_service.queue.operations.command_definition import (
 )
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.move import Move
-from taskraft_service.queue.operations.selection import at_most
+from taskraft_service.queue.operations.selection import SCAN_ITEMS, at_most
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.store.fields import Number
@@ -213,5 +213,12 @@ DEFINITIONS: Final = (
         side=replicated,
         answer=shown_answer(41, _show, Number("number", "Q")),
     ),
-    CommandDefinition(RunBulkSweep, run_bulk_sweep, predict=_predict, side=replicated, answer=None),
+    CommandDefinition(
+        RunBulkSweep,
+        run_bulk_sweep,
+        predict=_predict,
+        side=replicated,
+        answer=None,
+        items=lambda _command: SCAN_ITEMS,
+    ),
 )

@@ -24,7 +24,7 @@ from taskraft_service.queue.operations.command_definition import (
     table_answer,
     tubes_of_end,
 )
-from taskraft_service.queue.operations.selection import Selector, change_each
+from taskraft_service.queue.operations.selection import Selector, change_each, selected_items
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.store.fields import Number
 from taskraft_service.queue.transitions.endings import end
@@ -109,4 +109,5 @@ DEFINITION: Final = CommandDefinition(
         Number("continue_after_id", "Q"),
         REFUSED_ITEMS,
     ),
+    items=selected_items,
 )

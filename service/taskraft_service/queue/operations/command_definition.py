@@ -213,6 +213,11 @@ def no_bytes(_command: object) -> int:
     return 0
 
 
+def one_item(_command: object) -> int:
+    """Return 1, because the work of the command does not grow with its size."""
+    return 1
+
+
 @dataclass(frozen=True, slots=True)
 class CommandDefinition(Generic[C, R]):
     """All parts of one command.
@@ -226,6 +231,7 @@ class CommandDefinition(Generic[C, R]):
         answer: codec of the result that is kept for a repeated request id; None: no result is kept.
         side_violations: yields the fields that would connect both sides, with their paths.
         growth_bytes: upper bound of the content that the command adds to temporary tubes.
+        items: upper estimate of the tasks or sessions that the command changes in its own entry.
     """
 
     command: type[C]
@@ -235,3 +241,4 @@ class CommandDefinition(Generic[C, R]):
     answer: AnswerCodec[R] | None
     side_violations: Callable[[C, Side, SideLookup, str], Iterator[Violation]] = no_violations
     growth_bytes: Callable[[C], int] = no_bytes
+    items: Callable[[C], int] = one_item

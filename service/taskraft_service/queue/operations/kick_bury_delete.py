@@ -27,7 +27,12 @@ from taskraft_service.queue.operations.command_definition import (
     tubes_of_end,
 )
 from taskraft_service.queue.operations.lease_returns import begin_return
-from taskraft_service.queue.operations.selection import Selector, at_most, change_each
+from taskraft_service.queue.operations.selection import (
+    Selector,
+    at_most,
+    change_each,
+    selected_items,
+)
 from taskraft_service.queue.state.lease_returns import LeaseReturn
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury as bury_task
@@ -221,6 +226,10 @@ def _growth_bytes(command: Kick) -> int:
     return len(command.update.content) * max(command.count, at_most(command.selector))
 
 
+def _kick_items(command: Kick) -> int:
+    return max(command.count, selected_items(command))
+
+
 KICK: Final = CommandDefinition(
     Kick,
     kick,
@@ -228,12 +237,23 @@ KICK: Final = CommandDefinition(
     side=side_of_tube,
     answer=COUNT_ANSWER,
     growth_bytes=_growth_bytes,
+    items=_kick_items,
 )
 BURY: Final = CommandDefinition(
-    Bury, bury, predict=_predict_end, side=side_of_tube, answer=COUNT_ANSWER
+    Bury,
+    bury,
+    predict=_predict_end,
+    side=side_of_tube,
+    answer=COUNT_ANSWER,
+    items=selected_items,
 )
 DELETE: Final = CommandDefinition(
-    Delete, delete, predict=_predict_end, side=side_of_tube, answer=COUNT_ANSWER
+    Delete,
+    delete,
+    predict=_predict_end,
+    side=side_of_tube,
+    answer=COUNT_ANSWER,
+    items=selected_items,
 )
 RELEASE_ALL: Final = CommandDefinition(
     ReleaseAll,

@@ -22,7 +22,12 @@ from taskraft_service.queue.operations.command_definition import (
     side_of_tube,
     tubes_of_end,
 )
-from taskraft_service.queue.operations.selection import Selector, at_most, change_each
+from taskraft_service.queue.operations.selection import (
+    Selector,
+    at_most,
+    change_each,
+    selected_items,
+)
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import ACROSS, Side, SideLookup, refusal_of_target
 from taskraft_service.queue.transitions.moving import move_to, refusal_of_all, refusal_to_receive
@@ -224,4 +229,5 @@ DEFINITION: Final = CommandDefinition(
     answer=COUNT_ANSWER,
     side_violations=_side_violations,
     growth_bytes=_growth_bytes,
+    items=selected_items,
 )

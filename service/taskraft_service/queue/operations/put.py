@@ -264,4 +264,5 @@ DEFINITION: Final = CommandDefinition(
     answer=ANSWER,
     side_violations=_side_violations,
     growth_bytes=_growth_bytes,
+    items=lambda command: len(command.tasks),
 )

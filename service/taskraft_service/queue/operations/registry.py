@@ -210,3 +210,8 @@ def predict_ready_tubes(
     for command in commands:
         DEFINITIONS[type(command)].predict(prediction, command)
     return prediction.counts()
+
+
+def items_of(command: Command) -> int:
+    """Return how many tasks or sessions a command changes in its own entry, at most."""
+    return DEFINITIONS[type(command)].items(command)

@@ -8,7 +8,7 @@ in memory or not, so the bound is reached at the same task on all replicas.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import Final, NamedTuple, Protocol, TypeAlias, assert_never
 
 from taskraft_service.queue.entities.filter import Filter, Predicate, matcher
 from taskraft_service.queue.entities.refusal import (
@@ -63,6 +63,24 @@ def at_most(selector: Selector | None) -> int:
     if isinstance(selector, ByFilter):
         return selector.tasks_max
     return len(selector.ids if isinstance(selector, ByIds) else selector.keys)
+
+
+SCAN_ITEMS: Final = 1_000
+"""Number of items that stand for the scan of a filter, however few tasks the filter selects."""
+
+
+class Selects(Protocol):
+    """A command with a selector."""
+
+    @property
+    def selector(self) -> Selector | None:
+        """The selector; None: the command selects its tasks in another way."""
+
+
+def selected_items(command: Selects) -> int:
+    """Return how many tasks a command with a selector looks at or changes, at most."""
+    selector = command.selector
+    return max(at_most(selector), SCAN_ITEMS if isinstance(selector, ByFilter) else 1)
 
 
 Change: TypeAlias = "Callable[[QueueTask], bool | Refusal]"

@@ -220,7 +220,12 @@ DEFINITIONS: Final = (
         answer=shown_answer(7, _show, Text("session_id", of="session.session_id", to_end=True)),
     ),
     CommandDefinition(
-        KeepSessions, keep_sessions, predict=predict_nothing, side=replicated, answer=None
+        KeepSessions,
+        keep_sessions,
+        predict=predict_nothing,
+        side=replicated,
+        answer=None,
+        items=lambda command: len(command.session_ids),
     ),
     CommandDefinition(
         AttachSession, attach_session, predict=_predict_attach, side=replicated, answer=None

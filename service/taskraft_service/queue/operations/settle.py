@@ -317,4 +317,5 @@ DEFINITION: Final = CommandDefinition(
     answer=ANSWER,
     side_violations=_side_violations,
     growth_bytes=_growth_bytes,
+    items=lambda command: sum([len(one.tokens) for one in command.settlements]),
 )

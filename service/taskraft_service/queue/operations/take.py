@@ -267,4 +267,5 @@ DEFINITION: Final = CommandDefinition(
     predict=predict_nothing,
     side=_side,
     answer=shown_answer(3, _show, Numbers("tokens", "Q", of=_tokens_of)),
+    items=lambda command: command.tasks_max,
 )

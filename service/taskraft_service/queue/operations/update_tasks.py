@@ -16,7 +16,12 @@ from taskraft_service.queue.operations.command_definition import (
     ReadyPrediction,
     side_of_tube,
 )
-from taskraft_service.queue.operations.selection import Selector, at_most, change_each
+from taskraft_service.queue.operations.selection import (
+    Selector,
+    at_most,
+    change_each,
+    selected_items,
+)
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (
@@ -121,4 +126,5 @@ DEFINITION: Final = CommandDefinition(
     side=side_of_tube,
     answer=COUNT_ANSWER,
     growth_bytes=_growth_bytes,
+    items=selected_items,
 )
