@@ -41,6 +41,7 @@ from taskraft_service.limits import (
     LIST_SLICE_MAX,
     TASKS_PAGE_SIZE_DEFAULT,
 )
+from taskraft_service.queue.entities.filter import scanned_tasks
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube_options import TubeView
@@ -165,7 +166,7 @@ async def read_task_page(
 
     The tasks are scanned in slices, so that the event loop can run other work. A page may hold
     fewer tasks than requested, even none, without being the last page, because a page scans at most
-    ``LIST_SCAN_MAX`` tasks.
+    ``LIST_SCAN_MAX`` tasks, and fewer with a filter of many comparisons.
 
     Raises:
         CallRefused: the token belongs to another list.
@@ -184,10 +185,11 @@ async def read_task_page(
     chosen, now_ms = read_filter(request.filter), reader.now_ms()
     tasks: list[TaskView] = []
     bytes_left = LIST_BYTES_MAX
+    slice_max = scanned_tasks(LIST_SLICE_MAX, chosen)
     for _ in range(LIST_SCAN_MAX // LIST_SLICE_MAX):
         queue = reader.applied
         left = size - len(tasks)
-        listing = Listing(chosen, now_ms, descending, left, bytes_left, LIST_SLICE_MAX, kicking)
+        listing = Listing(chosen, now_ms, descending, left, bytes_left, slice_max, kicking)
         found = reader.queues.queue_of(tube.name).scan_tasks(tube.name, listing, rest)
         tasks += found.tasks
         bytes_left -= sum(task.content_bytes for task in found.tasks)

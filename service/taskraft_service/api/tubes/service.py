@@ -9,6 +9,7 @@ from typing import Final
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import tube_service_pb2 as pb
+from taskraft_service import wire
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
@@ -55,6 +56,9 @@ from taskraft_service.queue.operations.tubes import TubeResult
 from taskraft_service.queue.queue import Queue
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["TubeService"]
+_STATISTICS: Final = pb.GetStatisticsResponse.TUBES_FIELD_NUMBER
+_STATISTICS_STEPS: Final = 100
+"""Number of steps that stand for the statistics of one tube."""
 
 
 TOTAL_SLICE: Final = 500
@@ -241,12 +245,10 @@ class TubeService:
             next_page_token=next_token,
         )
 
-    async def get_statistics(
-        self, call: UnaryCall[pb.GetStatisticsRequest]
-    ) -> pb.GetStatisticsResponse:
+    async def get_statistics(self, call: UnaryCall[pb.GetStatisticsRequest]) -> bytes:
         """Return the statistics of a page of tubes, and the sum over all selected tubes.
 
-        Entries may be applied between the slices of a long answer.
+        Entries may be applied between the slices of a long answer, which is encoded in slices.
 
         Raises:
             CallRefused: INVALID_FIELD, TOO_MANY_STEPS.
@@ -267,30 +269,31 @@ class TubeService:
         )
         queues, waiting = self._reader.queues, self._waiters.waiting_count
 
-        def shown_of(name: str) -> list[pb.TubeStatistics]:
-            return [
-                statistics_message(
+        def shown_of(name: str) -> bytes:
+            """Return the encoded statistics of a tube; empty if the tube was dropped."""
+            encoded = b""
+            for counts in queues.statistics((name,)):
+                one = statistics_message(
                     counts,
                     waiting(name),
                     self._reader.wall_offset_ms,
                     transitions=request.transitions,
                     brief=request.brief,
                 )
-                for counts in queues.statistics((name,))
-            ]
+                if not request.brief:
+                    self._unlogged_calls.add_to(one, (one.tube,))
+                encoded += wire.length_delimited(_STATISTICS, one.SerializeToString())
+            return encoded
 
-        found = await call.steps.in_slices(page, shown_of, MESSAGE_STEPS)
-        shown = [one for some in found for one in some]
-        for one in () if request.brief else shown:
-            self._unlogged_calls.add_to(one, (one.tube,))
+        found = await call.steps.in_slices(page, shown_of, _STATISTICS_STEPS)
         is_whole = not request.tubes and call.caller.may(Verb.READ, ALL_TUBES)
-        return pb.GetStatisticsResponse(
-            tubes=shown,
+        answer = pb.GetStatisticsResponse(
             total=await self._total(None if is_whole else names, transitions=request.transitions),
             now_ms=self._reader.wall_now_ms(),
             revision=revision,
             next_page_token=next_token,
         )
+        return answer.SerializeToString() + b"".join(found)
 
     async def _total(self, names: Sequence[str] | None, *, transitions: bool) -> pb.TubeStatistics:
         """Return the sum over some tubes; None means all tubes, from the running totals."""

@@ -197,6 +197,30 @@ _PRESENT: Final[Mapping[Attribute, Callable[[Extras], bool]]] = {
 }
 
 
+SCAN_STEPS: Final = 8
+"""Steps of scanning one task without a filter; a step is about one comparison."""
+
+
+def filter_steps(chosen: Filter | None) -> int:
+    """Return the maximum number of comparisons and of pieces of text that a filter takes a task."""
+    match chosen:
+        case None:
+            return 0
+        case Negation(of):
+            return 1 + filter_steps(of)
+        case Conjunction(of) | Disjunction(of):
+            return 1 + sum(map(filter_steps, of))
+        case TextIs(_, pieces) | KeyPartIs(_, pieces):
+            return 1 + len(pieces)
+        case _:
+            return 1
+
+
+def scanned_tasks(plain: int, chosen: Filter | None) -> int:
+    """Return how many tasks take as many steps with a filter as ``plain`` tasks take without."""
+    return max(plain * SCAN_STEPS // (SCAN_STEPS + filter_steps(chosen)), 1)
+
+
 def matcher(chosen: Filter | None, now_ms: int, wall_offset_ms: int) -> Predicate:
     """Return a predicate that evaluates a filter at an instant; None matches every task.
 

@@ -1,8 +1,9 @@
 """Define selectors of tasks, find the tasks of a selector, and apply a change to each of them.
 
-The cost of a filter per entry is bounded by the number of scanned tasks, not of matching tasks; the
-result has the id after which to continue. Tasks are scanned in order of their ids, whether they are
-in memory or not, so the bound is reached at the same task on all replicas.
+The cost of a filter per entry is bounded by the number of scanned tasks, not of matching tasks, and
+a filter with many comparisons scans fewer tasks. The result has the id after which to continue.
+Tasks are scanned in order of their ids, whether they are in memory or not, so the bound is reached
+at the same task on all replicas.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias, assert_never
 
-from taskraft_service.queue.entities.filter import Filter, Predicate, matcher
+from taskraft_service.queue.entities.filter import Filter, Predicate, matcher, scanned_tasks
 from taskraft_service.queue.entities.refusal import (
     CountResult,
     ItemRefusal,
@@ -133,7 +134,7 @@ def change_each(
             tube,
             lambda task: task.state in states and is_match(task),
             selector,
-            state.limits.selector_scan_max,
+            scanned_tasks(state.limits.selector_scan_max, selector.filter),
         )
         continue_after_id = found.continue_after_id
         selector = ByIds([task.id for task in found.tasks])

@@ -2,7 +2,19 @@
 
 import pytest
 
-from taskraft_service.queue.entities.filter import consists_of
+from taskraft_service.queue.entities.filter import (
+    SCAN_STEPS,
+    Conjunction,
+    Disjunction,
+    Negation,
+    StateIs,
+    TextField,
+    TextIs,
+    consists_of,
+    filter_steps,
+    scanned_tasks,
+)
+from taskraft_service.queue.entities.task_state import State
 
 
 @pytest.mark.parametrize(
@@ -26,3 +38,30 @@ def test_a_pattern_matches_its_parts_in_order(pattern, matching, others):
     pieces = pattern.split("*")
     assert [text for text in matching if not consists_of(text, pieces)] == []
     assert [text for text in others if consists_of(text, pieces)] == []
+
+
+def text(*pieces):
+    return TextIs(TextField.TYPE, pieces)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "steps"),
+    [
+        (None, 0),
+        (StateIs(State.READY), 1),
+        (text("a", "b", "c"), 4),
+        (Negation(text("a")), 3),
+        (Conjunction([StateIs(State.READY), text("a")]), 4),
+        (Disjunction([text("a", "")] * 64), 1 + 64 * 3),
+    ],
+)
+def test_the_steps_of_a_filter_count_comparisons_and_pieces(chosen, steps):
+    assert filter_steps(chosen) == steps
+
+
+@pytest.mark.parametrize("chosen", [None, StateIs(State.READY), Disjunction([text("a", "")] * 64)])
+def test_a_filter_with_many_comparisons_scans_fewer_tasks_in_the_same_number_of_steps(chosen):
+    tasks = scanned_tasks(5_000, chosen)
+    assert tasks * (SCAN_STEPS + filter_steps(chosen)) <= 5_000 * SCAN_STEPS
+    assert (tasks + 1) * (SCAN_STEPS + filter_steps(chosen)) > 5_000 * SCAN_STEPS
+    assert scanned_tasks(1, chosen) == 1

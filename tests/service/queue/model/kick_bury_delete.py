@@ -11,6 +11,7 @@ from taskraft_service.queue.entities.filter import (
     NumberIs,
     Relation,
     StateIs,
+    scanned_tasks,
 )
 from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.refusal import CountResult, Reason
@@ -55,8 +56,9 @@ class NaiveKickBuryDelete:
         tasks = sorted(self.of(tube, *State), key=lambda task: task["id"])
         tasks = [task for task in tasks if task["id"] > selector.after_id]
         found = []
+        scan_max = scanned_tasks(self.scan_max, selector.filter)
         for looked_at, task in enumerate(tasks):
-            if looked_at == self.scan_max or len(found) == selector.tasks_max:
+            if looked_at == scan_max or len(found) == selector.tasks_max:
                 return found, tasks[looked_at - 1]["id"] if looked_at else selector.after_id
             if task["state"] in states and self.lets(selector.filter, task):
                 found.append(task)
