@@ -19,6 +19,7 @@ from typing import Any, Final
 import grpc.aio
 from google.protobuf.message import Message
 
+from bench.worst.calls import methods_of_the_contract
 from taskraft.v1 import cluster_service_pb2, session_service_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.peers.handshake import PROTOCOL_VERSION
@@ -27,7 +28,6 @@ from taskraft_service.access.permissions import ALL_TUBES, ANY_TUBE
 from tests.drill.drill_access import BAIT, CLUSTER, GONE, OWN, STREAMS_SHARE, DrillAccess
 from tests.drill.faults import Scene
 from tests.drill.workload import TUBES, Floor
-from tests.service.access.test_permission_rules import methods_of_the_contract
 from tools.local_node import Node
 from tools.rights_table import Cell, cells
 

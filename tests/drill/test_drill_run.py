@@ -6,6 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from bench.worst.calls import methods_of_the_contract
 from taskraft.v1 import error_pb2
 from taskraft_service.access.caller import AuthenticatedCaller, Credential, PermissionDenied
 from taskraft_service.access.permission_rules import RULES, required_permissions
@@ -18,7 +19,6 @@ from tests.drill.drill_run import Result, longest_silence_ns
 from tests.drill.history import HistoryRecorder, read_history
 from tests.drill.hostile import Findings, Hostile, foreign_requests
 from tests.drill.judge import Evidence, Verdict
-from tests.service.access.test_permission_rules import methods_of_the_contract
 
 
 @pytest.mark.parametrize(

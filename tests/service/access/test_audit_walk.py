@@ -6,12 +6,12 @@ import pytest
 import structlog
 from google.protobuf.message_factory import GetMessageClass
 
+from bench.worst.calls import methods_of_the_contract
 from taskraft.v1 import cluster_service_pb2 as cluster
 from taskraft.v1 import feed_service_pb2, group_service_pb2, session_service_pb2
 from taskraft_service.access.permission_rules import managed_names
 from taskraft_service.stubs.externalscaler import external_scaler_pb2 as scaler
 from tests.service.access.secured import secured
-from tests.service.access.test_permission_rules import methods_of_the_contract
 from tests.service.api.test_request_keys import CALLS
 from tests.service.conftest import create, put
 

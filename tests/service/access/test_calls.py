@@ -10,6 +10,7 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from bench.worst.calls import methods_of_the_contract
 from taskraft.v1 import (
     cluster_service_pb2,
     group_service_pb2,
@@ -36,7 +37,6 @@ from tests.service.access.secured import (
     token_of,
     write_principals,
 )
-from tests.service.access.test_permission_rules import methods_of_the_contract
 from tests.service.conftest import ack, config_in, create, put, reason_of, take
 from tests.turns import turns_until
 

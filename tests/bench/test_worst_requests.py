@@ -1,0 +1,114 @@
+"""The most expensive request of each method keeps the event loop for a limited number of calls.
+
+The test counts calls of functions between two turns of the event loop of a node in memory, so that
+the speed of the machine does not matter.
+"""
+
+import asyncio
+import sys
+from asyncio import events
+
+import grpc
+import grpc.aio
+import pytest
+
+from bench.worst.calls import call, methods_of_the_contract
+from bench.worst.requests import WORST
+from bench.worst.stage import Size, Stage
+from taskraft_service.clock.cluster_clock import NodeClocks
+from taskraft_service.memory_node.memory_node import MemoryNode
+
+SIZE = Size(tubes=400, sessions=400, schedules=400, groups=400, tasks=20_000)
+CALLS_PER_RUN_MAX = 110_000
+"""Maximum number of calls of functions in one run, about 10 ms."""
+ONE_COMMAND = {
+    "PutTasks": 2_400_000,
+    "SettleTasks": 2_600_000,
+    "KickTasks": 1_500_000,
+    "DeleteTasks": 600_000,
+    "ExecuteBatch": 2_600_000,
+    "UpdateTasks": 450_000,
+}
+"""Maximum of the methods whose command changes 10 000 tasks (UpdateTasks: 1 000 with 32 headers) in
+one entry. Entries with such a command hold no other, see ``ENTRY_ITEMS_MAX``."""
+OTHERS = {
+    # Needs a store on disk, and other members.
+    **dict.fromkeys(("OpenTaskSnapshot", "ReadTaskSnapshot", "SaveSnapshot"), "UNIMPLEMENTED"),
+    "AddMember": "UNIMPLEMENTED",
+    **dict.fromkeys(("PromoteMember", "RemoveMember", "TransferLeadership"), "NOT_FOUND"),
+}
+"""Methods that a node in memory refuses, with the codes."""
+
+
+class LongestRun:
+    """Counts the calls of each run of the event loop while its block runs."""
+
+    def __init__(self):
+        self.calls = self._counted = 0
+
+    def _count(self, _frame, event, _called):
+        self._counted += event in ("call", "c_call")
+
+    def __enter__(self):
+        self._run = events.Handle._run
+
+        def counted(handle):
+            self._counted = 0
+            sys.setprofile(self._count)
+            try:
+                self._run(handle)
+            finally:
+                sys.setprofile(None)
+            self.calls = max(self.calls, self._counted)
+
+        events.Handle._run = counted
+        return self
+
+    def __exit__(self, *_error):
+        events.Handle._run = self._run
+
+
+@pytest.fixture(scope="module")
+def stage():
+    """A node with many objects, and the event loop in which it runs."""
+    loop = asyncio.new_event_loop()
+
+    async def filled():
+        node = MemoryNode(NodeClocks())
+        await node.start()
+        one = Stage(node.channel(), SIZE)
+        await one.fill()
+        return one
+
+    async def end():
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    yield loop, loop.run_until_complete(filled())
+    loop.run_until_complete(end())
+    loop.close()
+
+
+def test_each_method_of_the_contract_has_a_request():
+    assert {method.name for method in methods_of_the_contract()} == set(WORST)
+
+
+@pytest.mark.parametrize("method", methods_of_the_contract(), ids=lambda method: method.name)
+def test_the_most_expensive_request_leaves_the_event_loop_to_others(stage, method):
+    loop, filled = stage
+
+    async def outcome():
+        try:
+            request = await WORST[method.name](filled)
+            await asyncio.sleep(0)
+            with LongestRun() as longest:
+                await call(filled.channel, method, request)
+        except grpc.aio.AioRpcError as error:
+            return error.code().name, 0
+        return "OK", longest.calls
+
+    code, calls = loop.run_until_complete(outcome())
+    assert code == OTHERS.get(method.name, "OK")
+    assert calls <= ONE_COMMAND.get(method.name, CALLS_PER_RUN_MAX)
