@@ -60,7 +60,7 @@ async def _put(stage: Stage) -> Message:
     specs = [
         task_pb2.TaskSpec(
             payload=b"x" * 500,
-            headers=HEADERS if number < limits.PUT_TASKS_MAX // 10 else None,
+            headers=HEADERS,
             unique_key=["key", str(number)],
             type="kind",
             group=group,
@@ -113,7 +113,7 @@ async def _bury(stage: Stage) -> Message:
 
 
 async def _delete(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(limits.DELETE_IDS_MAX)
+    tube, ids = await stage.tube_of(limits.SELECTOR_IDS_MAX)
     return task_pb.DeleteTasksRequest(tube=tube, selector=_ids(ids))
 
 

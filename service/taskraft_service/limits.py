@@ -30,8 +30,9 @@ FAILURE_MESSAGE_BYTES_MAX: Final = 4 * 1024
 PROGRESS_NOTE_BYTES_MAX: Final = 255
 RESULT_BYTES_MAX: Final = 1024 * 1024
 
-PUT_TASKS_MAX: Final = 10_000
-"""Maximum number of tasks in a put, or of tokens in a settlement."""
+PUT_TASKS_MAX: Final = 1_000
+"""Maximum number of tasks in a put, or of tokens in a settlement. Requests are this small because
+the event loop of each node does nothing else while it applies one command."""
 TAKE_TASKS_MAX: Final = 1_000
 TAKE_BYTES_DEFAULT: Final = 3 * 1024 * 1024
 """Default maximum payload in one response to a take; with all other fields, the response stays
@@ -42,7 +43,6 @@ TAKE_SOURCES_MAX: Final = 64
 TAKE_TYPES_MAX: Final = 64
 SOURCE_WEIGHT_MAX: Final = 1_000_000
 SELECTOR_IDS_MAX: Final = 1_000
-DELETE_IDS_MAX: Final = 10_000
 SESSIONS_PER_KEEP_MAX: Final = 1_000
 PAGE_SIZE_MAX: Final = 1_000
 TASKS_PAGE_SIZE_DEFAULT: Final = 100
@@ -65,12 +65,12 @@ WAITING_STEPS_MAX: Final = 50_000
 """Maximum number of steps that compare a new tube with the patterns of all waiting consumers."""
 WAITING_STEPS_SHARE_MAX: Final = 37_500
 """Maximum number of these steps for the consumers of one principal."""
-BATCH_ITEMS_MAX: Final = 10_000
+BATCH_ITEMS_MAX: Final = 1_000
 """Maximum number of tasks, lease tokens, ids and keys of all operations of one ExecuteBatch."""
 
-ENTRY_ITEMS_MAX: Final = 10_000
-"""Maximum number of tasks that the commands of one log entry change, unless one command changes
-more. The entry is applied in one run of the event loop."""
+ENTRY_ITEMS_MAX: Final = 1_000
+"""Maximum number of tasks that the commands of one log entry change. The entry is applied in one
+run of the event loop."""
 MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Maximum size of one gRPC message. The client splits a put of many large payloads."""
 COMMAND_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 2 * 1024 * 1024

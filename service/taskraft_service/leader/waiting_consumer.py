@@ -11,7 +11,7 @@ from taskraft_service.leader.command_submitter import AppliedCommand, SubmitFail
 
 CLAIMS_PER_ENTRY_MAX: Final = 1_000
 """Maximum number of takes appended to one entry; the others follow with the next."""
-CLAIM_TASKS_PER_ENTRY_MAX: Final = 5_000
+CLAIM_TASKS_PER_ENTRY_MAX: Final = 1_000
 """Number of tasks in the claims of one entry at which no further claim is appended."""
 CLAIM_BYTES_PER_ENTRY_MAX: Final = 8 * 1024 * 1024
 """Total size of the takes in one entry at which no further take is appended. A take with a pattern

@@ -24,7 +24,7 @@ from taskraft_service.machine.open_database import Database, FixedState, OpenDat
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import SetClusterVersion
-from taskraft_service.queue.operations.registry import Command, LoggedCommand
+from taskraft_service.queue.operations.registry import Command, LoggedCommand, items_of
 from taskraft_service.queue.persistence.state_records import stored_formats, stored_index
 from taskraft_service.storage.directory import DatabaseDirectory, StateForeign
 from taskraft_service.storage.frozen_store import FrozenStore
@@ -49,6 +49,8 @@ POSTPONED_BATCHES_MAX: Final = 16
 POSTPONED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Maximum number of postponed batches, and maximum total size of their entries. Beyond these
 limits, entries are applied only after the disk has caught up."""
+APPLIED_ITEMS_MAX: Final = 1_000
+"""Number of tasks that entries change before the event loop can run other work."""
 NO_INDEX: Final = LogIndex(-1)
 
 UseView: TypeAlias = Callable[[LogIndex, DigestVersion, FixedState], None]
@@ -119,6 +121,9 @@ class QueueMachine:
         self.state_received: Callable[[], object] = lambda: None
         """Called when this machine uses a state that another member has sent."""
         self._use_view: UseView = _use_no_view
+        self._items_left: int | None = None
+        """Number of tasks that the entries of this call of ``apply`` may still change; None: the
+        call has one entry."""
         self._own: dict[bytes, tuple[int, Sequence[LoggedCommand]]] = {}
         self._listeners: list[Callable[[int], None]] = []
         self._news_listeners: list[Callable[[int], None]] = []
@@ -219,12 +224,14 @@ class QueueMachine:
         """Apply committed entries in order; an exception is a bug and stops the node.
 
         Stops at an entry at which a driver failed, and keeps its result back; see
-        ``FailedDrivers``. The empty result of an entry without commands is not kept back.
+        ``FailedDrivers``. The empty result of an entry without commands is not kept back. Stops
+        also after entries that have changed ``APPLIED_ITEMS_MAX`` tasks.
         """
         failed = self.failed_drivers
         done: list[AppliedEntry] = []
+        self._items_left = APPLIED_ITEMS_MAX if len(entries) > 1 else None
         for entry in entries:
-            if failed.held_index:
+            if failed.held_index or self._items_left == 0:
                 break
             if self.queue.has_old_format:
                 self._state.upgrade()
@@ -265,6 +272,8 @@ class QueueMachine:
             now_ms = max(now_ms, timestamp_ms)
         results = self.queue.apply(entry.index, now_ms, commands)
         assert len(results) == len(commands)
+        if self._items_left is not None:
+            self._items_left = max(self._items_left - sum(map(items_of, commands)), 0)
         self._uncollected_bytes += len(entry.data)
         return AppliedEntry(entry.index, now_ms, self.queue.wall_offset_ms, results)
 

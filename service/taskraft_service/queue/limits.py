@@ -84,7 +84,7 @@ class Limits:
     """
     records_forgotten_max: int = 1_000
     """Maximum number of old records of each kind that an entry deletes."""
-    kick_tasks_max: int = 10_000
+    kick_tasks_max: int = 1_000
     selector_scan_max: int = 5_000
     """Maximum number of tasks that a command with a filter scans in one entry.
 

@@ -2,7 +2,7 @@
 
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.limits import DELETE_IDS_MAX
+from taskraft_service.limits import SELECTOR_IDS_MAX
 
 INVALID = "INVALID_FIELD"
 CHANGES = {
@@ -26,7 +26,7 @@ def key(*parts):
 SELECTORS = [
     {"ids": [0]},
     {"ids": [1, -1]},
-    {"ids": range(1, DELETE_IDS_MAX + 2)},
+    {"ids": range(1, SELECTOR_IDS_MAX + 2)},
     {"ids": [1], "keys": [key("a")]},
     {"ids": [1], "filter": "id = 1"},
     {"keys": [key()]},
@@ -36,7 +36,7 @@ SELECTORS = [
     {"filter": "state = LOST"},
     {"filter": "id = 1 AND"},
     {"filter": "id = 1", "tasks_max": -1},
-    {"filter": "id = 1", "tasks_max": DELETE_IDS_MAX + 1},
+    {"filter": "id = 1", "tasks_max": SELECTOR_IDS_MAX + 1},
     {"filter": "id = 1", "after_id": -1},
     {"ids": [1], "tasks_max": 1},
     {"keys": [key("a")], "after_id": 1},

@@ -271,8 +271,8 @@ CASES = [
         "settlements[0].touch.progress.basis_points",
     ),
     (
-        delete(selector={"ids": [1] * limits.DELETE_IDS_MAX}),
-        delete(selector={"ids": [1] * (limits.DELETE_IDS_MAX + 1)}),
+        delete(selector={"ids": [1] * limits.SELECTOR_IDS_MAX}),
+        delete(selector={"ids": [1] * (limits.SELECTOR_IDS_MAX + 1)}),
         "selector.ids",
     ),
     (
@@ -285,8 +285,8 @@ CASES = [
     (delete(), delete(selector={}), "selector"),
     (delete(), delete(selector={"ids": [1], "filter": "id > 0"}), "selector"),
     (
-        delete(selector={"filter": "id > 0", "tasks_max": limits.DELETE_IDS_MAX}),
-        delete(selector={"filter": "id > 0", "tasks_max": limits.DELETE_IDS_MAX + 1}),
+        delete(selector={"filter": "id > 0", "tasks_max": limits.SELECTOR_IDS_MAX}),
+        delete(selector={"filter": "id > 0", "tasks_max": limits.SELECTOR_IDS_MAX + 1}),
         "selector.tasks_max",
     ),
     (

@@ -376,7 +376,7 @@ async def test_the_cluster_shows_its_members(three):
             pass
     info = await three.leader.cluster.GetServerInfo(cluster_service_pb2.GetServerInfoRequest())
     assert info.limits["payload_bytes_max"] == 1 << 20
-    assert info.limits["put_tasks_max"] == 10_000
+    assert info.limits["put_tasks_max"] == 1_000
     assert "taskraft.leader" in info.service_config_json
 
 

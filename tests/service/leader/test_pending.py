@@ -145,4 +145,4 @@ async def test_the_commands_of_an_entry_change_a_limited_number_of_tasks(pending
     entries = []
     while pending:
         entries.append([one.encoded.command.count for one in pending.gather()])
-    assert entries == [[5_000, 5_000], [1], [ENTRY_ITEMS_MAX + 5], [1, 1]]
+    assert entries == [[500, 500], [1], [ENTRY_ITEMS_MAX + 5], [1, 1]]

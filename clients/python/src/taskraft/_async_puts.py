@@ -161,7 +161,7 @@ class AsyncPuts(AsyncWaits):
         """Put all tasks or none, in one message.
 
         Args:
-            payloads: at most 10 000.
+            payloads: at most 1 000.
             room_wait: maximum time to wait on the server for capacity in the tube; 0: do not wait.
             request_id: idempotency key chosen by the caller, see `put`.
             timeout: time limit of the call beyond `room_wait`, retries included.

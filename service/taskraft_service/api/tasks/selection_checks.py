@@ -32,7 +32,7 @@ _SWITCH_STATES: Final = (
 )
 
 
-def check_selector(violations: Violations, selector: task_pb2.TaskSelector, items_max: int) -> None:
+def check_selector(violations: Violations, selector: task_pb2.TaskSelector) -> None:
     """Check a selector, which must have exactly one of ids, keys and filter."""
     if names_nothing(selector):
         violations.add(
@@ -41,19 +41,19 @@ def check_selector(violations: Violations, selector: task_pb2.TaskSelector, item
     ways = (bool(selector.ids), bool(selector.keys), bool(selector.filter))
     if sum(ways) > 1:
         violations.add("selector", "has more than one of ids, keys and filter")
-    _check_items(violations, selector, items_max)
+    _check_items(violations, selector)
     check_filter(violations, "selector.filter", selector.filter)
-    violations.check_range("selector.tasks_max", selector.tasks_max, 0, limits.DELETE_IDS_MAX)
+    violations.check_range("selector.tasks_max", selector.tasks_max, 0, limits.SELECTOR_IDS_MAX)
     violations.check_not_negative("selector.after_id", selector.after_id)
     for field in ("tasks_max", "after_id"):
         if getattr(selector, field) and not selector.filter:
             violations.add(f"selector.{field}", "requires a filter")
 
 
-def _check_items(violations: Violations, selector: task_pb2.TaskSelector, items_max: int) -> None:
+def _check_items(violations: Violations, selector: task_pb2.TaskSelector) -> None:
     """Check each id and key."""
-    violations.check_count("selector.ids", selector.ids, items_max)
-    violations.check_count("selector.keys", selector.keys, items_max)
+    violations.check_count("selector.ids", selector.ids, limits.SELECTOR_IDS_MAX)
+    violations.check_count("selector.keys", selector.keys, limits.SELECTOR_IDS_MAX)
     for place, task_id in enumerate(selector.ids):
         violations.check_positive(f"selector.ids[{place}]", task_id)
     for place, key in enumerate(selector.keys):
@@ -65,7 +65,7 @@ def _check_named(violations: Violations, selector: task_pb2.TaskSelector) -> Non
     if selector.filter:
         violations.add("selector.filter", "not supported by this method; use ListTasks")
     else:
-        check_selector(violations, selector, limits.SELECTOR_IDS_MAX)
+        check_selector(violations, selector)
 
 
 def check_filter(violations: Violations, path: str, text: str) -> None:
@@ -130,7 +130,7 @@ def check_kick(request: pb.KickTasksRequest, payload_bytes_max: int) -> Violatio
     if request.HasField("update"):
         check_transition_update(violations, "update", request.update, payload_bytes_max)
     if not names_nothing(request.selector):
-        check_selector(violations, request.selector, limits.DELETE_IDS_MAX)
+        check_selector(violations, request.selector)
         if request.count:
             violations.add("count", "not allowed together with a selector")
     return violations
@@ -140,14 +140,14 @@ def check_bury(request: pb.BuryTasksRequest) -> Violations:
     """Return the violations of a bury request."""
     violations = _checked_head(request)
     check_failure(violations, "failure", request.failure)
-    check_selector(violations, request.selector, limits.DELETE_IDS_MAX)
+    check_selector(violations, request.selector)
     return violations
 
 
 def check_delete(request: pb.DeleteTasksRequest | pb.CancelTasksRequest) -> Violations:
     """Return the violations of a deletion or a cancellation."""
     violations = _checked_head(request)
-    check_selector(violations, request.selector, limits.DELETE_IDS_MAX)
+    check_selector(violations, request.selector)
     return violations
 
 
@@ -157,7 +157,7 @@ def check_update(request: pb.UpdateTasksRequest, payload_bytes_max: int) -> Viol
     if request.update == task_pb2.TaskUpdate():
         violations.add("update", "contains no change")
     check_task_update(violations, "update", request.update, payload_bytes_max)
-    check_selector(violations, request.selector, limits.DELETE_IDS_MAX)
+    check_selector(violations, request.selector)
     return violations
 
 
@@ -165,7 +165,7 @@ def check_snatch(request: pb.SnatchTasksRequest | pb.RestartTasksRequest) -> Vio
     """Return the violations of a snatch or a restart."""
     violations = _checked_head(request)
     violations.check_not_negative("delay_ms", request.delay_ms)
-    check_selector(violations, request.selector, limits.DELETE_IDS_MAX)
+    check_selector(violations, request.selector)
     return violations
 
 
@@ -185,7 +185,7 @@ def check_switch(request: pb.SwitchTasksRequest) -> Violations:
         violations.add("duration_ms", text)
     elif request.duration_ms and not is_timed:
         violations.add("duration_ms", "allowed only for DELAYED and ZOMBIE")
-    check_selector(violations, request.selector, limits.DELETE_IDS_MAX)
+    check_selector(violations, request.selector)
     return violations
 
 
@@ -205,7 +205,7 @@ def check_move(request: pb.MoveTasksRequest, payload_bytes_max: int) -> Violatio
     violations.check_choice("position", request.position, task_pb2.TaskSpec.Position.values())
     if request.HasField("update"):
         check_transition_update(violations, "update", request.update, payload_bytes_max)
-    check_selector(violations, request.selector, limits.DELETE_IDS_MAX)
+    check_selector(violations, request.selector)
     return violations
 
 

@@ -212,6 +212,8 @@ def predict_ready_tubes(
     return prediction.counts()
 
 
-def items_of(command: Command) -> int:
+def items_of(command: LoggedCommand) -> int:
     """Return how many tasks or sessions a command changes in its own entry, at most."""
+    if isinstance(command, ManagedCommand):
+        command = command.command
     return DEFINITIONS[type(command)].items(command)

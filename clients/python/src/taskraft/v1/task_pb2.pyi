@@ -857,7 +857,7 @@ class TaskSelector(_message.Message):
     """
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Ids: at most 10 000; at most 1 000 in GetTasks and WaitTasks."""
+        """Ids: at most 1 000."""
 
     @_builtins.property
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___UniqueKey]:

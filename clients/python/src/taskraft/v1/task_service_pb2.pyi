@@ -60,7 +60,7 @@ class PutTasksRequest(_message.Message):
     """
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskSpec]:
-        """The tasks to put, in order: 1 to 10 000."""
+        """The tasks to put, in order: 1 to 1 000."""
 
     def __init__(
         self,
@@ -592,7 +592,7 @@ class Settlement(_message.Message):
     TOUCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Tokens of the leases. A request has 1 to 10 000 tokens in all settlements together."""
+        """Tokens of the leases. A request has 1 to 1 000 tokens in all settlements together."""
 
     @_builtins.property
     def ack(self) -> Global___Settlement.Ack:
@@ -1401,7 +1401,7 @@ class KickTasksRequest(_message.Message):
     tube: _builtins.str
     """Name of the tube."""
     count: _builtins.int
-    """Maximum number of buried tasks to kick, by priority and then by id, up to 10 000. 0 without a
+    """Maximum number of buried tasks to kick, by priority and then by id, up to 1 000. 0 without a
     selector: 1. Must be 0 with a selector.
     """
     delay_ms: _builtins.int
@@ -2339,7 +2339,7 @@ class ExecuteBatchRequest(_message.Message):
     def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchOperation]:
         """The operations, 1 to 100, executed in order, all or none. Each operation names its tasks by id,
         unique key or lease, and no task may be named twice in a batch. All operations together have at
-        most 10 000 tasks, lease tokens, ids and keys. Puts of a batch do not wait. If an operation is
+        most 1 000 tasks, lease tokens, ids and keys. Puts of a batch do not wait. If an operation is
         refused, the batch is refused; metadata operation is the index of that operation and metadata
         item the index of the item in it, both from 0.
         """
