@@ -22,6 +22,7 @@ from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 class _Start:
     """One start of a member."""
 
+    directory_id: str
     incarnation: int
     start_id: int
 
@@ -66,11 +67,14 @@ class PeerIncarnations:
 
 
 def _start_in(hello: pb.Hello) -> _Start:
-    return _Start(hello.incarnation, hello.start_id)
+    return _Start(hello.directory_id, hello.incarnation, hello.start_id)
 
 
 def _check_start(hello: pb.Hello, current: _Start, *, is_connected: bool) -> None:
     """Check that a start of a peer is ``current`` or follows it.
+
+    Each directory counts its own starts. A start with another directory passed the check of the
+    directory, so it is the start of a founder whose data was deleted before the group existed.
 
     Raises:
         PeerExpelled: the start is outdated, or the process of ``current`` is still connected.
@@ -78,7 +82,8 @@ def _check_start(hello: pb.Hello, current: _Start, *, is_connected: bool) -> Non
     now = _start_in(hello)
     if now == current:
         return
-    if now.incarnation <= current.incarnation:
+    is_same = now.directory_id == current.directory_id
+    if is_same and now.incarnation <= current.incarnation:
         later = "another process" if now.incarnation == current.incarnation else "a later one"
         raise PeerExpelled(
             Expulsion.OUTDATED,

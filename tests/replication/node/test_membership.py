@@ -313,3 +313,22 @@ async def test_the_roster_survives_restarts_and_is_part_of_snapshots(tmp_path):
         await cluster.leader()
         await cluster.converged()
         assert {node.status().conf_state.roster for node in cluster.nodes.values()} == {*rosters}
+
+
+async def test_a_founder_wiped_before_the_group_exists_still_founds_it(tmp_path):
+    """The new directory counts its starts from 1 again, and no acknowledged data is lost."""
+    async with LocalCluster(tmp_path, 3) as cluster:
+        one, two, three = cluster.ids
+        for member in cluster.ids:
+            await cluster.kill(member)
+            cluster.wipe(member)
+        await cluster.start(two)
+        waiting = await cluster.start(one)
+        await cluster.until_seen(lambda: waiting._bootstrap.missing == (three,))
+        await cluster.kill(two)
+        cluster.wipe(two)
+        again = await cluster.start(two)
+        await cluster.start(three)
+        await cluster.until_seen(lambda: again.failed.done() or again.is_running)
+        assert again.is_running
+        await (await cluster.leader()).propose(b"x")

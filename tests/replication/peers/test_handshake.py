@@ -182,6 +182,18 @@ def test_another_process_of_the_same_incarnation_is_outdated():
     assert no.value.expulsion is Expulsion.OUTDATED
 
 
+def test_each_directory_of_a_founder_counts_its_own_starts():
+    peers, unknown = PeerIncarnations(), Roster()
+    first = hello_to(ONE, replace(PEER, start_id=11))
+    emptied = hello_to(ONE, replace(PEER, directory_id="new", incarnation=1, start_id=12))
+    peers.check_hello(first, HERE, unknown)
+    with pytest.raises(PeerExpelled, match="another process of member 2 is connected"):
+        peers.check_hello(emptied, HERE, unknown, is_connected=True)
+    peers.check_hello(emptied, HERE, unknown)
+    assert peers.is_current(emptied)
+    assert not peers.is_current(first)
+
+
 def test_incarnations_are_kept_per_member_and_group():
     peers = PeerIncarnations()
     peers.check_hello(hello_to(ONE, PEER), HERE, ROSTER)
