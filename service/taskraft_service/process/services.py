@@ -217,6 +217,7 @@ def _tasks(
             components.lease_returns,
             components.waiters,
             components.unlogged_calls,
+            lambda: components.leadership.serves and not components.lifecycle.is_stopping,
         ),
         TaskReadHandlers(reader, components.unlogged_calls),
         OutcomeHandlers(reader, components.outcomes, components.forwarder),

@@ -92,7 +92,7 @@ def test_tasks_are_taken_from_hostile_patterns():
     request = pb.TakeTasksRequest(sources=sources_of(hostile(TAKE_SOURCES_MAX)))
     call = UnaryCall(request, b"", None, ANONYMOUS, 0.0)
     reader = SimpleNamespace(applied=LONG)
-    handler = TakeHandler(None, reader, None, None, Waiters(Board()), None)
+    handler = TakeHandler(None, reader, None, None, Waiters(Board()), None, lambda: True)
     runs, found = runs_of(handler._existing(call, ConsumerSources(request.sources)))
     assert found == []
     assert sum(runs) < 100 * 1_500
@@ -102,7 +102,7 @@ def test_a_take_lists_tubes_by_the_order_of_its_sources():
     request = pb.TakeTasksRequest(sources=sources_of(["x2.2*", "x1.1", "x1.*0*"]))
     call = UnaryCall(request, b"", None, ANONYMOUS, 0.0)
     tubes = Tubes(["x1.1", "x1.10", "x1.2", "x1.20", "x2.2", "x2.20", "x3.1"])
-    handler = TakeHandler(None, SimpleNamespace(applied=tubes), None, None, None, None)
+    handler = TakeHandler(None, SimpleNamespace(applied=tubes), None, None, None, None, None)
     _, found = runs_of(handler._existing(call, ConsumerSources(request.sources)))
     assert found == ["x2.2", "x2.20", "x1.1", "x1.10", "x1.20"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from taskraft.v1 import task_service_pb2 as pb
@@ -30,7 +30,7 @@ from taskraft_service.api.tasks.consumer_sources import (
 )
 from taskraft_service.api.tasks.waiting_take import WaitingTake, narrowed_take
 from taskraft_service.entries.encoded_command import EncodedCommand
-from taskraft_service.leader.command_submitter import AppliedCommand
+from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import ConsumerProfile
@@ -48,6 +48,8 @@ class TakeHandler:
         returns: releases the leases of tasks that a call did not deliver.
         waiters: the waiting consumers of the leader.
         unlogged_calls: counts takes that found no task.
+        may_wait: returns whether this node leads, serves and does not stop, so that calls may begin
+            to wait.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class TakeHandler:
         returns: LeaseReturns,
         waiters: Waiters,
         unlogged_calls: UnloggedCalls,
+        may_wait: Callable[[], bool],
     ) -> None:
         self._executor = executor
         self._reader = reader
@@ -65,6 +68,7 @@ class TakeHandler:
         self._returns = returns
         self._waiters = waiters
         self._unlogged_calls = unlogged_calls
+        self._may_wait = may_wait
 
     def method(self) -> UnaryMethod[pb.TakeTasksRequest]:
         """Return the method TakeTasks with its handler."""
@@ -213,7 +217,13 @@ class TakeHandler:
 
         Returns:
             The take, and the existing tubes on which the call waited until the time was over.
+
+        Raises:
+            NotProposed: this node does not serve any more.
         """
+        if not self._may_wait():
+            # The waiting calls have been redirected, and nothing would end this call.
+            raise NotProposed("this node does not lead")
         until = asyncio.get_running_loop().time() + seconds
         tubes: Sequence[str] = ()
         self._waiters.add(waiting)

@@ -67,6 +67,7 @@ class Reading:
 class Bench:
     def __init__(self, **fields):
         self.given_back = []
+        self.may_wait = True
         self.mutations = Mutations()
         self.waiters = Waiters(Board(a=3))
         self.api = TakeHandler(
@@ -76,6 +77,7 @@ class Bench:
             Returns(self.given_back),
             self.waiters,
             UnloggedCalls(lambda: False),
+            lambda: self.may_wait,
         )
         request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
         self.taker = WaitingTake(
@@ -200,6 +202,15 @@ async def test_a_failed_claim_ends_the_wait(error):
     bench.waiters.claim_answered(claim, 0)
     with pytest.raises(type(error)):
         await waiting
+
+
+async def test_a_call_does_not_begin_to_wait_after_the_others_were_redirected():
+    """A call with a request_id begins to wait after its first take was applied."""
+    bench = Bench()
+    bench.may_wait = False
+    with pytest.raises(NotProposed):
+        await bench.wait(0)
+    assert len(bench.waiters) == 0
 
 
 async def test_a_lost_leadership_ends_a_wait_without_a_claim_at_once():
