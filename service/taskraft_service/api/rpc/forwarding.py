@@ -162,9 +162,10 @@ class Forwarder:
         loop = asyncio.get_running_loop()
         arrived_at = loop.time() if origin.arrived_at is None else origin.arrived_at
         while True:
+            channel, leader = await self.route.channel(deadline)
+            # Checked after the wait for a leader: ``stop_waiting`` gives up only earlier calls.
             if self._is_stopping and not origin.outlives_stop:
                 raise _draining()
-            channel, leader = await self.route.channel(deadline)
             start: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             left = None if deadline is None else deadline - loop.time()
             waited = (WAITED_KEY, str(int((loop.time() - arrived_at) * 1000)))

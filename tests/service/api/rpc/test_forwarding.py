@@ -285,6 +285,18 @@ async def test_a_stopping_node_gives_up_calls_that_another_node_can_repeat(bench
     assert await calls[0] == b"done"
 
 
+async def test_a_stopping_node_forwards_no_call_that_has_waited_for_a_leader(bench):
+    """``stop_waiting`` would not give the call up, and the node would stop only after its grace."""
+    waiting = asyncio.ensure_future(bench.call(is_wait=True))
+    await asyncio.sleep(0)
+    bench.forwarder.stop_waiting()
+    bench.leads(LEADER)
+    with pytest.raises(CallRefused) as refused:
+        await waiting
+    assert refused.value.reason == error_pb2.Error.DRAINING
+    assert bench.upstream.calls == []
+
+
 async def test_an_answer_that_is_on_its_way_is_not_given_up(bench):
     bench.leads(LEADER)
     answer = asyncio.get_running_loop().create_future()
