@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
-from taskraft_replication.background import Background
+from taskraft_replication.background import Background, run_beside
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import ReplicationError, StorageFailed
 from taskraft_replication.node.node import Node
@@ -58,6 +58,8 @@ log: Final = structlog.get_logger(__name__)
 RETURNS_SECONDS: Final = 1.0
 """Maximum time in which a stopping node releases the leases of consumers whose calls or streams
 have ended."""
+HAND_OVER_SECONDS: Final = 0.5
+"""Pause of a stopping leader before it tries again to transfer its leadership."""
 CLOSING_SECONDS: Final = 0.1
 """Maximum time for sending the last responses once no call is running."""
 BROKEN_SECONDS: Final = 1.0
@@ -273,8 +275,12 @@ class NodeServer:
         components = self.components
         is_broken = self.node.failed.done()
         seconds = BROKEN_SECONDS if is_broken else self.config.stop_grace_ms / 1000
-        if not await components.endpoint.load.wait_idle(seconds):
-            log.warning("running calls cancelled", grace_ms=int(seconds * 1000))
+        handing_over = run_beside(self._keep_handing_over())
+        try:
+            if not await components.endpoint.load.wait_idle(seconds):
+                log.warning("running calls cancelled", grace_ms=int(seconds * 1000))
+        finally:
+            handing_over.cancel()
         await self._clients.stop(CLOSING_SECONDS)
         await components.forwarder.finish_ends()
         await components.lease_returns.finish(RETURNS_SECONDS)
@@ -326,6 +332,22 @@ class NodeServer:
             await self.components.leadership.transfer(self.node.transfer_leadership)
         except ReplicationError as error:
             log.warning("leadership not transferred", reason=str(error))
+
+    async def _keep_handing_over(self) -> None:
+        """Transfer leadership while the last calls run, because a stopping leader serves nobody.
+
+        An earlier transfer may have failed, or the others may have elected this node since then.
+        """
+        leadership = self.components.leadership
+        while not self.node.failed.done():
+            if not leadership.is_leader:
+                await leadership.wait_for_change()
+            elif len(self.node.status().conf_state.voters) == 1:
+                return
+            else:
+                await self._hand_over()
+                until = asyncio.get_running_loop().time() + HAND_OVER_SECONDS
+                await leadership.wait_for_change_until(until)
 
     def reload(self) -> None:
         """Read certificates and the access file again, as SIGHUP requests."""

@@ -8,6 +8,7 @@ import pytest
 
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.core.types import MemberId
 from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY, WAITED_KEY
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.node_server import NodeServer
@@ -440,3 +441,25 @@ async def test_a_node_that_was_away_for_long_gets_a_snapshot(tmp_path, is_moved)
         again = await three.start(name)
         await three.settled()
         await turns_until(lambda: again.queue.applied_index >= applied)
+
+
+async def test_a_stopping_node_hands_over_a_leadership_that_it_gains_later(tmp_path):
+    """A call that runs on keeps the node for its grace, in which the node refuses all calls."""
+    async with cluster_in(tmp_path, stop_grace_ms=60_000) as three:
+        leader, stopping = three.leader, three.followers[0]
+        three.nodes.remove(stopping)
+        components, load = stopping.server.components, stopping.server.components.endpoint.load
+        load.calls += 1
+        ending = asyncio.ensure_future(stopping.server.stop())
+        await turns_until(lambda: load._idle is not None)
+        await leader.server.node.transfer_leadership(
+            MemberId(stopping.server.identity.member.member_id)
+        )
+        await turns_until(lambda: not components.leadership.is_leader)
+        await three.settled()
+        assert not ending.done()
+        await put(leader, b"x")
+        load.calls -= 1
+        load.notify_if_idle()
+        await ending
+        await stopping.channel.close()
