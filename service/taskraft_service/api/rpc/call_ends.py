@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
-from typing import Final
+from typing import Final, TypeAlias
 
 import grpc
 import grpc.aio
@@ -33,9 +34,24 @@ CALL_KEY: Final = "x-taskraft-call-key"
 """Metadata key of the key of a forwarded call that the leader can end."""
 KEYS_MAX: Final = 1_000
 """Maximum number of calls that one request ends."""
+CANCELLED_AT_ONCE: Final = 100
+"""Maximum number of calls that are cancelled in one iteration of the event loop."""
 CONFIRMATION_SECONDS: Final = 0.8
 """Maximum time that a node waits for the answer of a call that the leader was asked to end. Shorter
 than the time that a failed node gives to its running calls."""
+
+
+_Target: TypeAlias = tuple[grpc.aio.Channel, str]
+"""The channel to a leader, and the name of a caller."""
+
+
+@dataclass(slots=True, frozen=True)
+class _CancelledCall:
+    """A call at a leader that its client has cancelled."""
+
+    ends: EndsAtLeader
+    call: CancellableCall
+    answer: asyncio.Future[bytes]
 
 
 def end_calls(raw: bytes, live: LiveCalls, caller: Caller) -> bytes:
@@ -55,12 +71,18 @@ def end_calls(raw: bytes, live: LiveCalls, caller: Caller) -> bytes:
 
 
 class CallEnds:
-    """Asks leaders to end calls that this node has forwarded."""
+    """Asks leaders to end calls that this node has forwarded.
+
+    Calls that clients cancel in one iteration of the event loop share a request: thousands of
+    waiting clients may disconnect at once.
+    """
 
     def __init__(self) -> None:
         self._prefix = secrets.token_hex(16)
         self._numbers = count(1)
         self._requests = Background()
+        self._cancelled: dict[_Target, list[_CancelledCall]] = {}
+        """The calls for the next requests."""
 
     def new_key(self) -> str:
         """Return a key for one forwarded call, which other callers cannot guess."""
@@ -68,7 +90,7 @@ class CallEnds:
 
     def end(self, calls: Iterable[EndsAtLeader]) -> None:
         """Ask leaders to end calls; the answers of the calls arrive as usual, if at all."""
-        keys: dict[tuple[grpc.aio.Channel, str], list[str]] = {}
+        keys: dict[_Target, list[str]] = {}
         callers: dict[str, Caller] = {}
         for call in calls:
             callers[call.caller.name] = call.caller
@@ -82,21 +104,33 @@ class CallEnds:
         self, ends: EndsAtLeader, call: CancellableCall, answer: asyncio.Future[bytes]
     ) -> None:
         """Ask the leader to end one call, and cancel the call if its answer does not arrive."""
-        self._requests.start(_end_one(ends, call, answer))
+        if not self._cancelled:
+            asyncio.get_running_loop().call_soon(self._end_cancelled)
+        target = (ends.channel, ends.caller.name)
+        self._cancelled.setdefault(target, []).append(_CancelledCall(ends, call, answer))
+
+    def _end_cancelled(self) -> None:
+        cancelled, self._cancelled = self._cancelled, {}
+        for own in cancelled.values():
+            for first in range(0, len(own), CANCELLED_AT_ONCE):
+                self._requests.start(_end_some(own[first : first + CANCELLED_AT_ONCE]))
 
     async def finish(self) -> None:
         """Wait for the outcomes of the calls that leaders were asked to end."""
+        self._end_cancelled()
         await self._requests.ended()
 
 
-async def _end_one(
-    ends: EndsAtLeader, call: CancellableCall, answer: asyncio.Future[bytes]
-) -> None:
+async def _end_some(calls: Sequence[_CancelledCall]) -> None:
+    """End calls of one caller at one leader."""
     loop = asyncio.get_running_loop()
     until = loop.time() + CONFIRMATION_SECONDS
-    await _end(ends.channel, ends.caller, (ends.key,))
-    await asyncio.wait((answer,), timeout=max(until - loop.time(), 0.0))
-    call.cancel()
+    ends = calls[0].ends
+    await _end(ends.channel, ends.caller, [one.ends.key for one in calls])
+    answers = [one.answer for one in calls]
+    await asyncio.wait(answers, timeout=max(until - loop.time(), 0.0))
+    for one in calls:
+        one.call.cancel()
 
 
 async def _end(channel: grpc.aio.Channel, caller: Caller, keys: Collection[str]) -> None:

@@ -425,3 +425,26 @@ async def test_a_cancelled_call_at_a_leader_that_does_not_answer_is_cancelled_th
     await bench.forwarder.finish_ends()
     await turns_until(take.answer.cancelled)
     assert take.undelivered == []
+
+
+async def test_calls_that_are_cancelled_together_are_ended_by_one_request(bench):
+    bench.leads(LEADER)
+    takes = [Take(bench) for _ in range(3)]
+    calls = []
+    for number, take in enumerate(takes, start=1):
+        calls.append(await take.waits())
+        await turns_until(lambda number=number: len(bench.upstream.calls) == number)
+    requests = []
+
+    def end(keys):
+        requests.append(keys)
+        for take in takes:
+            take.answer.set_result(b"leased")
+
+    bench.upstream.ends = end
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    await bench.forwarder.finish_ends()
+    assert [len(keys) for keys in requests] == [3]
+    assert [take.undelivered for take in takes] == [[b"leased"]] * 3
