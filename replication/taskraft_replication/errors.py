@@ -128,7 +128,10 @@ class SnapshotBroken(ReplicationError):
 
 
 class SnapshotBusy(SnapshotBroken):
-    """This member receives or installs another snapshot; a later transfer can succeed."""
+    """This member cannot receive the snapshot now; a later transfer can succeed.
+
+    The member receives or installs another snapshot, or is stopping.
+    """
 
 
 class SnapshotUnusable(SnapshotBroken):

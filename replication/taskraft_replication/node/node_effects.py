@@ -18,6 +18,7 @@ from taskraft_replication.errors import (
     DirectoryRefused,
     MessageMalformed,
     SnapshotBroken,
+    SnapshotBusy,
     SnapshotUnavailable,
     SnapshotUnusable,
 )
@@ -262,7 +263,7 @@ class PeerReceiver:
     def begin_snapshot(self, message: Message, transfer_id: str) -> SealingSink:
         """Prepare to receive the content of the snapshot in ``message``, or the rest of it."""
         if not self._host.is_running:
-            raise SnapshotBroken("the node is stopping")
+            raise SnapshotBusy("the node is stopping")
         incoming = self._driver.inbox.begin(transfer_id)
         return SealingSink(incoming, message, self._driver)
 

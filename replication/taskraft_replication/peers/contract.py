@@ -122,7 +122,8 @@ class Receiver(Protocol):
         """Prepare to receive the content of the snapshot in ``message``, or the rest of it.
 
         Raises:
-            SnapshotBroken: another snapshot is being received or installed.
+            SnapshotBroken: the transfer id is invalid.
+            SnapshotBusy: another snapshot is being received or installed, or the node is stopping.
         """
 
 

@@ -103,6 +103,39 @@ def announced_by(header: pb.SnapshotHeader) -> Message:
     )
 
 
+class _Breaks:
+    """Logs why attempts of a transfer broke: the first of equal reasons, then the others' number.
+
+    Progress, or another reason, ends the count.
+    """
+
+    def __init__(self) -> None:
+        self._told: tuple[int, str] | None = None
+        """The last logged break: its byte, and its reason."""
+        self._repeated = 0
+
+    def note(self, reached: int, reason: str) -> None:
+        """Log or count a break at the byte ``reached``."""
+        if self._told == (reached, reason):
+            self._repeated += 1
+            return
+        self.end()
+        self._told = reached, reason
+        _log.info("snapshot transfer broke at byte %d and is continued: %s", reached, reason)
+
+    def end(self) -> None:
+        """Log the number of breaks that were counted."""
+        if self._told is not None and self._repeated:
+            reached, reason = self._told
+            _log.info(
+                "snapshot transfer broke at byte %d %d more times: %s",
+                reached,
+                self._repeated,
+                reason,
+            )
+        self._told, self._repeated = None, 0
+
+
 class SnapshotTransfer:
     """The transfer of one snapshot to one member, over any number of attempts.
 
@@ -134,28 +167,24 @@ class SnapshotTransfer:
         Raises:
             grpc.aio.AioRpcError, SnapshotBroken, TimeoutError: the transfer failed.
 
-        A reason that repeats without progress is logged once.
+        For a reason that repeats without progress, the log has the first line and a count.
         """
-        fruitless, told = 0, ""
-        while True:
-            before = self._reached
-            try:
-                await self._attempt()
-            except (aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
-                fruitless = 0 if self._reached > before else fruitless + 1
-                if fruitless >= ATTEMPTS_MAX or not _may_pass(error):
-                    raise
-                reason = _reason(error)
-                if reason != told or not fruitless:
-                    told = reason
-                    _log.info(
-                        "snapshot transfer broke at byte %d and is continued: %s",
-                        self._reached,
-                        reason,
-                    )
-                await asyncio.sleep(PAUSE_SECONDS * fruitless)
-            else:
-                return
+        breaks, fruitless = _Breaks(), 0
+        try:
+            while True:
+                before = self._reached
+                try:
+                    await self._attempt()
+                except (aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
+                    fruitless = 0 if self._reached > before else fruitless + 1
+                    if fruitless >= ATTEMPTS_MAX or not _may_pass(error):
+                        raise
+                    breaks.note(self._reached, _reason(error))
+                    await asyncio.sleep(PAUSE_SECONDS * fruitless)
+                else:
+                    return
+        finally:
+            breaks.end()
 
     async def _attempt(self) -> None:
         """Send the missing content, and wait until the peer has taken the state."""

@@ -16,7 +16,12 @@ from taskraft_replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from taskraft_replication.errors import DirectoryUnknown, MessageMalformed, SnapshotBroken
+from taskraft_replication.errors import (
+    DirectoryUnknown,
+    MessageMalformed,
+    SnapshotBroken,
+    SnapshotBusy,
+)
 from taskraft_replication.node.node_effects import NodeEffects, PeerReceiver, SealingSink
 
 TWO = MemberId(2)
@@ -246,7 +251,7 @@ async def test_a_member_that_does_not_run_only_learns_that_others_run():
     host.receiver.unreachable(TWO)
     host.receiver.stream_ended(TWO)
     host.receiver.snapshot_sent(TWO, ok=True)
-    with pytest.raises(SnapshotBroken, match="stopping"):
+    with pytest.raises(SnapshotBusy, match="stopping"):
         host.receiver.begin_snapshot(BEAT, "x")
     assert host.calls == ["others running"]
 

@@ -55,10 +55,21 @@ async def test_a_broken_snapshot_is_not_retried(pauses):
     assert pauses == []
 
 
-async def test_a_reason_that_repeats_without_progress_is_logged_once(pauses, caplog):
+async def test_of_equal_reasons_the_log_has_the_first_and_a_count(pauses, caplog):
     caplog.set_level("INFO")
     await Attempts(5, 5, 5, 5, 9).run()
     assert caplog.messages == [
-        f"snapshot transfer broke at byte {place} and is continued: TimeoutError"
-        for place in (5, 9)
+        "snapshot transfer broke at byte 5 and is continued: TimeoutError",
+        "snapshot transfer broke at byte 5 3 more times: TimeoutError",
+        "snapshot transfer broke at byte 9 and is continued: TimeoutError",
+    ]
+
+
+async def test_the_count_of_a_transfer_that_is_given_up_is_logged(pauses, caplog):
+    caplog.set_level("INFO")
+    with pytest.raises(TimeoutError):
+        await Attempts(*[0] * ATTEMPTS_MAX).run()
+    assert caplog.messages == [
+        "snapshot transfer broke at byte 0 and is continued: TimeoutError",
+        f"snapshot transfer broke at byte 0 {ATTEMPTS_MAX - 2} more times: TimeoutError",
     ]
