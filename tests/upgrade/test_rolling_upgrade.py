@@ -5,11 +5,13 @@
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
 from taskraft import Client
 from taskraft.errors import VersionTooLow
+from tests.file_digests import file_digests
 from tests.service.process.test_scrub_live import sample
 from tests.upgrade.last_release import last_release, released_build
 from tests.upgrade.load import Load
@@ -117,14 +119,16 @@ def test_the_last_release_is_upgraded_to_this_tree_and_returns_under_load(tmp_pa
 
 
 def refuses_the_older_build(cluster, here, later):
-    """A node of the older build stops with one line, and its data is unchanged."""
+    """A node of the older build stops with one line, and changes no file of its data."""
     node = cluster.nodes[2]
     cluster.wait_until(lambda: node.state().cluster_version == 2, "n3 applies the raise")
     node.stop()
     before = len(node.log.read_text())
+    files = file_digests(Path(node.environment["TASKRAFT_DATA_DIR"]))
     node.environment = {**node.environment, **here}
     node.start()
     assert node.wait() not in (0, None)
+    assert file_digests(Path(node.environment["TASKRAFT_DATA_DIR"])) == files
     said = [line for line in node.log.read_text()[before:].splitlines() if "taskraft:" in line]
     assert len(said) == 1
     assert said[0].endswith(

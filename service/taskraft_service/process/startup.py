@@ -19,6 +19,7 @@ from taskraft_service.process.descriptors import current_shares
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import STATE_DIRECTORY, StateDirectory
 from taskraft_service.storage.rocks import FailingStore, RocksStore
+from taskraft_service.storage.stored_format import check_format
 from taskraft_service.versions import HIGHEST, LOWEST
 
 
@@ -28,13 +29,15 @@ def open_machine(
     """Open the queue's state.
 
     Raises:
-        StateForeign: the state belongs to another cluster or member.
+        StateForeign: the state belongs to another cluster or member, or another release wrote it;
+            nothing was changed.
         StateDamaged, StateMissing: the state cannot be read.
         DriverUnusable, DriverMissing: an installed driver is invalid, or a driver is not installed.
         OSError: the directory cannot be used.
     """
     path = config.data_dir / STATE_DIRECTORY
-    directory = StateDirectory(path, config.cluster_id, identity.member.member_id, failpoints)
+    member_id = identity.member.member_id
+    directory = StateDirectory(path, config.cluster_id, member_id, failpoints, check_format)
 
     def open_store(database: Path) -> RocksStore:
         if failpoints.is_armed:

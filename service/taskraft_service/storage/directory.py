@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from itertools import chain, count
 from pathlib import Path
 from typing import Final, Protocol
@@ -87,6 +88,10 @@ class DatabaseDirectory(Protocol):
         """Return a path for a further frozen state."""
 
 
+def _accept(_database: Path) -> None:
+    """Accept every database; the default of ``StateDirectory``."""
+
+
 class StateDirectory:
     """The directory ``state`` of a node.
 
@@ -95,6 +100,7 @@ class StateDirectory:
         cluster_id: cluster that owns the state.
         member_id: member that owns the state.
         failpoints: faults to inject.
+        check: checks the current database; called before an existing directory is changed.
 
     Raises:
         StateForeign: the state belongs to another cluster, member or version.
@@ -107,6 +113,7 @@ class StateDirectory:
         cluster_id: str,
         member_id: int,
         failpoints: Failpoints = NO_FAILPOINTS,
+        check: Callable[[Path], None] = _accept,
     ) -> None:
         self._path = path
         self._identity: dict[str, JsonValue] = {"cluster_id": cluster_id, "member_id": member_id}
@@ -117,6 +124,7 @@ class StateDirectory:
             sync_directory(path.parent)
         self._fs = with_failpoints(DiskFileSystem(path), failpoints)
         self._generation = self._read_pointer()
+        check(self.current)
         self._remove_others()
 
     @property
