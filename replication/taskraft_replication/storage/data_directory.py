@@ -17,7 +17,9 @@ from taskraft_replication.storage.filesystem import sync_directory
 PRIVATE_UMASK: Final = 0o077
 """Mode mask of a process that writes a data directory: its files are for the owner alone."""
 
-_OF_A_NODE: Final = re.compile(r"lock|lost\+found|(state|raft-\d+|replacement)(\..*)?")
+LOCK: Final = "lock"
+"""Name of the file that the process locks."""
+_OF_A_NODE: Final = re.compile(r"lock|lost\+found|(state|raft-\d+|replacement|restoring)(\..*)?")
 """Names of the direct entries of a data directory; file systems add ``lost+found``."""
 
 _log = logging.getLogger(__name__)
@@ -46,7 +48,7 @@ class DataDirectory:
         try:
             _make(path)
             _narrow(path)
-            descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError as error:
             raise DirectoryUnwritable(
                 f"data directory {path} cannot be written: {os.strerror(error.errno or 0)}"

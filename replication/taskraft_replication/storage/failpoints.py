@@ -43,6 +43,7 @@ STEPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "removed": _WHOLE_FILE,
         "installing": (*_WHOLE_FILE, "remove"),
         "pointer": _WHOLE_FILE,
+        "restoring": (*_WHOLE_FILE, "remove"),
         # The content of an incoming snapshot.
         "incoming": ("create", "write", "sync", "remove"),
         "directory": ("make",),

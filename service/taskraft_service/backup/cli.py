@@ -29,12 +29,8 @@ from taskraft_replication.storage.data_directory import PRIVATE_UMASK
 from taskraft_service.backup.download import download, download_encrypted
 from taskraft_service.backup.encryption import KeyUnusable
 from taskraft_service.backup.recovery import RecoveryRefused, continue_alone
-from taskraft_service.backup.restore import (
-    RestoreRefused,
-    plain_file,
-    restore_cluster,
-    summarize,
-)
+from taskraft_service.backup.restore import plain_file, restore_cluster, summarize
+from taskraft_service.backup.restored_directory import RestoreRefused
 from taskraft_service.backup.snapshot_file import Report, SnapshotFileInvalid
 from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.config.server_config import CONFIG_VARIABLE, read_config
@@ -243,6 +239,7 @@ def restore(
     """Restore a snapshot into the empty data directory of the first node of a new cluster.
 
     The settings of the node come from the same TASKRAFT_... variables and TOML file as for `serve`.
+    A restore that was interrupted can be run again for the same directory.
     Start the node afterwards: it leads alone. Then start further nodes with --join and empty data
     directories.
     """
@@ -255,7 +252,13 @@ def restore(
             plain_file(file, identity, scratch or Path(tempfile.gettempdir())) as plain,
             _progress("restoring") as report,
         ):
-            info = restore_cluster(plain, settings, same_cluster=same_cluster_id, report=report)
+            info = restore_cluster(
+                plain,
+                settings,
+                same_cluster=same_cluster_id,
+                report=report,
+                failpoints=settings.armed_failpoints(),
+            )
     click.echo(
         f"restored entry {info.index} of cluster {info.cluster_id} into {settings.data_dir} "
         f"as cluster {settings.cluster_id}",

@@ -19,6 +19,7 @@ from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_replication.storage.failpoints import NO_FAILPOINTS
 from taskraft_replication.storage.group_storage import GroupStorage
 from taskraft_replication.storage.stored_member import stored_member
+from taskraft_service.cluster.interrupted_restore import INTERRUPTED, is_restoring
 from taskraft_service.cluster.member_identity import GROUP_ID, MemberIdentity, own_member
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.machine.state_machine import QueueMachine
@@ -63,6 +64,8 @@ def continue_alone(config: ServerConfig) -> Recovered:
 
 
 def _recover(config: ServerConfig) -> Recovered:
+    if is_restoring(config.data_dir):
+        raise RecoveryRefused(f"{config.data_dir} has {INTERRUPTED}")
     stored = stored_member(config.data_dir, GROUP_ID)
     if stored.identity is None:
         raise RecoveryRefused(f"{config.data_dir} has no member of a cluster")

@@ -7,7 +7,6 @@ nodes get the same state from the first one, and the new cluster can have any si
 from __future__ import annotations
 
 import secrets
-import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
@@ -17,13 +16,13 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Term
-from taskraft_replication.errors import ReplicationError
 from taskraft_replication.membership.roster import roster_of
-from taskraft_replication.storage.data_directory import DataDirectory
-from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.failpoints import NO_FAILPOINTS, Failpoints
+from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.group_storage import StorageConfig, create_restored
 from taskraft_replication.storage.metadata import Identity
 from taskraft_service.backup import encryption
+from taskraft_service.backup.restored_directory import RestoreRefused, restored_directory
 from taskraft_service.backup.snapshot_file import (
     RecordDigests,
     Report,
@@ -33,12 +32,6 @@ from taskraft_service.backup.snapshot_file import (
     report_nothing,
 )
 from taskraft_service.cluster.cluster_members import info_of
-from taskraft_service.cluster.interrupted_restore import (
-    INTERRUPTED,
-    begin_restore,
-    end_restore,
-    is_restoring,
-)
 from taskraft_service.cluster.member_identity import GROUP_ID
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.drivers import installed_drivers
@@ -52,12 +45,6 @@ from taskraft_service.storage.snapshot import SnapshotDamaged, SnapshotForeign, 
 
 FIRST_MEMBER: Final = MemberId(1)
 CACHE_BYTES: Final = 32 << 20
-_LEFT_ALONE: Final = frozenset({"lost+found", "lock"})
-"""Names of files that an empty data directory may contain."""
-
-
-class RestoreRefused(Exception):
-    """The snapshot cannot be restored here; the text says why, in one line."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -128,8 +115,11 @@ def restore_cluster(
     *,
     same_cluster: bool = False,
     report: Report = report_nothing,
+    failpoints: Failpoints = NO_FAILPOINTS,
 ) -> SnapshotInfo:
     """Restore a snapshot into the empty data directory of a node; the node then leads alone.
+
+    A directory with the files of an interrupted restore counts as empty; they are removed first.
 
     The change feed gets another id, because events after the snapshot differ from those of the old
     cluster. A node of the old cluster is not accepted by the new one.
@@ -139,6 +129,7 @@ def restore_cluster(
         config: settings of the node: directory, name, addresses and cluster.
         same_cluster: allow the cluster id of the old cluster, which must never run again.
         report: called after each piece of the file.
+        failpoints: faults to inject.
 
     Raises:
         RestoreRefused: the directory is in use, or the cluster id is that of the old cluster.
@@ -150,58 +141,30 @@ def restore_cluster(
             f"the snapshot is of cluster {config.cluster_id!r}: set another TASKRAFT_CLUSTER_ID, "
             f"or confirm with --same-cluster-id that no node of the old cluster will run again"
         )
-    existed = config.data_dir.exists()
-    _check_empty(config.data_dir)
-    try:
-        lock = DataDirectory(config.data_dir)
-    except ReplicationError as error:
-        raise RestoreRefused(str(error)) from error
-    try:
-        begin_restore(config.data_dir)
-        _restore_into(config, reader)
-        end_restore(config.data_dir)
-    except BaseException:
-        _remove_content(config.data_dir, whole=not existed)
-        raise
-    finally:
-        lock.release()
+    with restored_directory(config.data_dir, failpoints) as files:
+        _restore_into(config, reader, files, failpoints)
     return reader.info
 
 
-def _check_empty(directory: Path) -> None:
-    if is_restoring(directory):
-        raise RestoreRefused(f"{directory} has {INTERRUPTED}")
-    if directory.exists() and any(one.name not in _LEFT_ALONE for one in directory.iterdir()):
-        raise RestoreRefused(f"{directory} is not empty; restore into an empty data directory")
-
-
-def _remove_content(directory: Path, *, whole: bool) -> None:
-    """Remove the files that an unsuccessful restore has written."""
-    for place in directory.iterdir():
-        if place.name == "lost+found":
-            continue
-        if place.is_dir():
-            shutil.rmtree(place)
-        else:
-            place.unlink()
-    if whole:
-        directory.rmdir()
-
-
-def _restore_into(config: ServerConfig, reader: SnapshotFileReader) -> None:
+def _restore_into(
+    config: ServerConfig, reader: SnapshotFileReader, files: FileSystem, failpoints: Failpoints
+) -> None:
     """Write the state, then the files of the group, whose identity makes the directory valid."""
-    directory = StateDirectory(config.data_dir / STATE_DIRECTORY, config.cluster_id, FIRST_MEMBER)
+    state = config.data_dir / STATE_DIRECTORY
+    directory = StateDirectory(state, config.cluster_id, FIRST_MEMBER, failpoints)
     with _opened(directory.fresh(), reader) as database:
         queue = database.queue
         index = LogIndex(queue.applied_index)
         queue.feed.rename(str(uuid.uuid4()))
-        database.collect()
-        database.flush()
+        with failpoints.around("state", "write"):
+            database.collect()
+        with failpoints.around("state", "flush"):
+            database.flush()
     directory.switch()
     directory_id = secrets.token_hex(8)
     member = replace(info_of(config.member), member=FIRST_MEMBER, directory_id=directory_id)
     create_restored(
-        DiskFileSystem(config.data_dir),
+        files,
         StorageConfig(
             identity=Identity(config.cluster_id, FIRST_MEMBER, GROUP_ID, config.node_name),
             founders=ConfState(voters=(FIRST_MEMBER,), roster=roster_of((member,))),

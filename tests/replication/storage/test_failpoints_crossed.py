@@ -22,11 +22,14 @@ from tests.sim.disk import Crashed, SimDisk
 POINTER = "current"
 STATE_WRITES = frozenset({"state.before_write", "state.after_write"})
 ELSEWHERE = frozenset(
-    name for name in NAMES if name.startswith(("pointer.", "removed.")) or name in STATE_WRITES
+    name
+    for name in NAMES
+    if name.startswith(("pointer.", "removed.", "restoring.")) or name in STATE_WRITES
 )
 """Failpoints at the end of a member and in the pointer of the queue's state. Tests below cover
 these failpoints. Writes of the queue reach no disk before a flush, so a kill loses as much as a
-power loss: see tests/service/process/test_failpoints_killed.py."""
+power loss: see tests/service/process/test_failpoints_killed.py. The failpoints of a restore are in
+tests/service/backup/test_interrupted_restore.py."""
 
 STORY = Story(lambda index: b"%d " % index * 20)
 

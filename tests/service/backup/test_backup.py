@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import shutil
 
 import pyrage
 import pytest
@@ -16,9 +15,8 @@ from taskraft import AsyncClient
 from taskraft.cli import main
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
 from taskraft.v1 import feed_service_pb2
-from taskraft_service.backup import encryption, restore
+from taskraft_service.backup import encryption
 from taskraft_service.backup.snapshot_file import MAGIC
-from taskraft_service.cluster.member_identity import RestoreInterrupted, resolve_member_identity
 from taskraft_service.process.node_server import NodeServer
 from taskraft_service.queue.persistence.record_digest import PARTS
 from tests.service.conftest import ack, config_in, create, put, running, take
@@ -263,34 +261,6 @@ async def test_an_identity_file_that_others_can_read_is_refused(tmp_path):
     result = await snapshot("verify", file, "--identity", identity)
     assert result.exit_code != 0
     assert f"run: chmod 600 {identity}" in result.output
-
-
-@pytest.mark.parametrize("step", ["_opened", "create_restored", "end_restore"])
-async def test_a_restore_that_was_killed_is_never_served(source, tmp_path, monkeypatch, step):
-    class Killed(BaseException):
-        """The process ends here: nothing is cleaned up."""
-
-    def kill(*_):
-        raise Killed
-
-    await create(source)
-    file = await saved(source, tmp_path / "f.snapshot")
-    config, variables = restored_in(tmp_path / "new")
-    with monkeypatch.context() as patched:
-        patched.setattr(restore, step, kill)
-        patched.setattr(restore, "_remove_content", lambda *_, **__: None)
-        with file.open("rb") as content, pytest.raises(Killed):
-            restore.restore_cluster(content, config)
-    before = contents(config.data_dir)
-    with pytest.raises(RestoreInterrupted, match="an interrupted restore"):
-        await resolve_member_identity(config)
-    result = await snapshot("restore", file, **variables)
-    assert (result.exit_code, "an interrupted restore" in result.output) == (1, True)
-    assert contents(config.data_dir) == before
-    for place in config.data_dir.iterdir():
-        shutil.rmtree(place) if place.is_dir() else place.unlink()
-    assert (await snapshot("restore", file, **variables)).exit_code == 0
-    assert (await resolve_member_identity(config)).member.member_id == 1
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00key", None])

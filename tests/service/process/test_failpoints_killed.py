@@ -15,8 +15,8 @@ from tests.service.zygote import Zygote
 
 pytestmark = pytest.mark.real_time
 
-NOT_IN_THE_STORY = frozenset(name for name in NAMES if name.startswith("removed."))
-"""Failpoints with their own test on the simulated disk."""
+NOT_IN_THE_STORY = frozenset(name for name in NAMES if name.startswith(("removed.", "restoring.")))
+"""Failpoints with their own tests: on the simulated disk, and of restores."""
 
 
 @pytest.fixture(scope="module")
