@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,11 +22,28 @@ NEXT_VERSION = 2
 """Cluster version of the next build."""
 
 
-def command(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> None:
+KILLED_AT = (
+    "restoring.before_rename",
+    "restoring.after_sync_directory",
+    "state.before_write",
+    "state.after_flush",
+    "pointer.before_rename@2",
+    "pointer.after_sync_directory@2",
+    "hard_state.after_rename",
+    "identity.before_rename",
+    "identity.after_sync_directory",
+    "restoring.before_remove",
+)
+"""Failpoints of a restore, with the crossing if it is not the first one."""
+
+
+def command(
+    arguments: Sequence[str], environment: Mapping[str, str] = os.environ, expected: int = 0
+) -> None:
     """Run ``taskraft`` as an operator does.
 
     Raises:
-        NodeFailed: the command failed.
+        NodeFailed: the command ended with another status than ``expected``.
     """
     program = Path(sys.executable).with_name("taskraft")
     done = subprocess.run(
@@ -36,8 +54,11 @@ def command(arguments: Sequence[str], environment: Mapping[str, str] = os.enviro
         timeout=COMMAND_SECONDS_MAX,
         check=False,
     )
-    if done.returncode:
-        raise NodeFailed(f"taskraft {' '.join(arguments)}: {done.stdout}{done.stderr}")
+    if done.returncode != expected:
+        raise NodeFailed(
+            f"taskraft {' '.join(arguments)}: status {done.returncode}, expected {expected}: "
+            f"{done.stdout}{done.stderr}"
+        )
 
 
 class Upgrade(Fault):
@@ -150,9 +171,39 @@ class Restore(LostNodes):
             **without(node.environment, "TASKRAFT_PEERS", "TASKRAFT_JOIN"),
             "TASKRAFT_CLUSTER_ID": f"restored-{self._turn}",
         }
-        command(["snapshot", "restore", file], node.environment)
+        hit = self.restore(node, file)
         self.rejoin_others(scene, node)
-        return [f"restored {self._turn} at {node.name}"]
+        return [f"restored {self._turn} at {node.name}", *hit]
+
+    def restore(self, node: Node, file: str) -> list[str]:
+        """Restore the file into the empty data directory of a node; return what else was hit."""
+        command(["snapshot", "restore", file], node.environment)
+        return []
+
+
+@dataclass
+class KilledRestore(Restore):
+    """The restore is killed, at another step each time; a node is started with the part."""
+
+    def restore(self, node: Node, file: str) -> list[str]:
+        """Kill a restore, start the node, which must refuse, and run the restore again.
+
+        Raises:
+            NodeFailed: the node did not refuse the directory.
+        """
+        words = ["snapshot", "restore", file]
+        step = KILLED_AT[(self._turn - 1) % len(KILLED_AT)]
+        name, _, crossing = step.partition("@")
+        faults = {"TASKRAFT_FAILPOINTS": f"{name}=kill@{crossing or 1}"}
+        command(words, {**node.environment, **faults}, -signal.SIGKILL)
+        said = len(node.log.read_text())
+        node.start()
+        status = node.wait()
+        if status != 1 or "an interrupted restore" not in node.log.read_text()[said:]:
+            raise NodeFailed(f"{node.name} exited with {status}, not with 1:{node.tail()}")
+        node.close()
+        command(words, node.environment)
+        return [f"killed at {step}"]
 
 
 def without(environment: Mapping[str, str], *names: str) -> dict[str, str]:

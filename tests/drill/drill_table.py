@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.drill.cluster_faults import Recover, Restore, Upgrade
+from tests.drill.cluster_faults import KilledRestore, Recover, Restore, Upgrade
 from tests.drill.disk_faults import (
     SMALL_FILES,
     FailingSync,
@@ -225,6 +225,7 @@ DRILLS = (
     ),
     Drill("recover", lambda _: [Recover()], settings=SMALL_FILES),
     Drill("restore", lambda _: [Restore()], settings=SMALL_FILES),
+    Drill("killed-restore", lambda _: [KilledRestore()], settings=SMALL_FILES),
     Drill("flipped-snapshot", lambda _: [FlippedSnapshot()], settings=SMALL_FILES),
     Drill("wrong-clock", lambda scene: [WrongClock(scene)]),
     Drill(
