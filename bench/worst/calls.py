@@ -30,24 +30,29 @@ def methods_of_the_contract() -> Sequence[MethodDescriptor]:
 
 async def call(channel: grpc.aio.Channel, method: MethodDescriptor, request: Message) -> None:
     """Call a method, and receive its answer, or the first message of a stream."""
-    path, raw = f"/{method.containing_service.full_name}/{method.name}", request.SerializeToString()
-    both: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
-    answers: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
-    answer: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    both: grpc.aio.StreamStreamMultiCallable[Message, bytes]
+    answers: grpc.aio.UnaryStreamMultiCallable[Message, bytes]
+    answer: grpc.aio.UnaryUnaryMultiCallable[Message, bytes]
     if method.client_streaming:
-        both = channel.stream_stream(path, as_it_is, as_it_is)
+        both = channel.stream_stream(path, encoded, as_it_is)
         stream = both(timeout=CALL_SECONDS)
-        await stream.write(raw)
+        await stream.write(request)
         await stream.read()
         stream.cancel()
     elif method.server_streaming:
-        answers = channel.unary_stream(path, as_it_is, as_it_is)
-        messages = answers(raw, timeout=CALL_SECONDS)
+        answers = channel.unary_stream(path, encoded, as_it_is)
+        messages = answers(request, timeout=CALL_SECONDS)
         await messages.read()
         messages.cancel()
     else:
-        answer = channel.unary_unary(path, as_it_is, as_it_is)
-        await answer(raw, timeout=CALL_SECONDS)
+        answer = channel.unary_unary(path, encoded, as_it_is)
+        await answer(request, timeout=CALL_SECONDS)
+
+
+def encoded(message: Message) -> bytes:
+    """Return an encoded message."""
+    return message.SerializeToString()
 
 
 def as_it_is(raw: bytes) -> bytes:

@@ -35,7 +35,8 @@ PATTERNS: Final = tuple(f"tube.{number:03}*" for number in range(limits.NAMES_MA
 HEADERS: Final = {f"header{number}": b"x" * 64 for number in range(32)}
 FAILURE: Final = task_pb2.Failure(type="x" * 200, message="x" * 4_000)
 LINEARIZABLE: Final = task_pb2.Consistency(level=task_pb2.Consistency.LINEARIZABLE)
-SWEEP_IDS: Final = 10_000
+MANY: Final = 10_000
+"""Number of tasks, leases or members of what a request ends, starts or lists."""
 
 
 def _always(message: Message) -> WorstRequest:
@@ -173,7 +174,7 @@ async def _batch(stage: Stage) -> Message:
 
 
 async def _sweep(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(SWEEP_IDS)
+    tube, ids = await stage.tube_of(MANY)
     return sweep_pb.StartBulkSweepRequest(
         tube=tube, ids=ids, action=sweep_pb.StartBulkSweepRequest.DELETE
     )
@@ -206,7 +207,7 @@ async def _create_tube(stage: Stage) -> Message:
 
 
 async def _update_tube(stage: Stage) -> Message:
-    tube, _ = await stage.tube_of(limits.BATCH_ITEMS_MAX)
+    tube, _ = await stage.tube_of(MANY)
     return tube_pb.UpdateTubeRequest(
         name=tube,
         options=tube_pb.TubeOptions(capacity_tasks=1),
@@ -215,18 +216,18 @@ async def _update_tube(stage: Stage) -> Message:
 
 
 async def _drop_tube(stage: Stage) -> Message:
-    tube, _ = await stage.tube_of(limits.BATCH_ITEMS_MAX)
+    tube, _ = await stage.tube_of(MANY)
     return tube_pb.DropTubeRequest(name=tube, force=True)
 
 
 async def _truncate(stage: Stage) -> Message:
-    tube, _ = await stage.tube_of(limits.BATCH_ITEMS_MAX)
+    tube, _ = await stage.tube_of(MANY)
     return tube_pb.TruncateTubeRequest(name=tube)
 
 
 async def _release_all(stage: Stage) -> Message:
-    tube, _ = await stage.tube_of(limits.BATCH_ITEMS_MAX)
-    for _ in range(limits.BATCH_ITEMS_MAX // limits.TAKE_TASKS_MAX):
+    tube, _ = await stage.tube_of(MANY)
+    for _ in range(MANY // limits.TAKE_TASKS_MAX):
         take = task_pb.TakeTasksRequest(
             sources=[task_pb.TakeSource(tube=tube)],
             tasks_max=limits.TAKE_TASKS_MAX,
@@ -246,12 +247,12 @@ async def _keep(stage: Stage) -> Message:
 
 
 async def _close(stage: Stage) -> Message:
-    session_id, _ = await stage.taken(limits.BATCH_ITEMS_MAX)
+    session_id, _ = await stage.taken(MANY)
     return session_pb.CloseSessionRequest(session_id=session_id)
 
 
 async def _leases(stage: Stage) -> Message:
-    session_id, _ = await stage.taken(limits.BATCH_ITEMS_MAX)
+    session_id, _ = await stage.taken(MANY)
     return session_pb.ListLeasesRequest(session_id=session_id, page_size=limits.PAGE_SIZE_MAX)
 
 
@@ -263,14 +264,12 @@ async def _start_group(stage: Stage) -> Message:
     name = stage.new_name()
     held = group_pb.Group(name=name, state=group_pb.Group.HELD)
     await stage.groups.CreateGroup(group_pb.CreateGroupRequest(group=held))
-    await stage.tube_of(limits.BATCH_ITEMS_MAX, group=name)
+    await stage.tube_of(MANY, group=name)
     return group_pb.StartGroupRequest(name=name)
 
 
 async def _cancel_group(stage: Stage) -> Message:
-    return group_pb.CancelGroupRequest(
-        name=await stage.group_of(limits.BATCH_ITEMS_MAX), revoke=True
-    )
+    return group_pb.CancelGroupRequest(name=await stage.group_of(MANY), revoke=True)
 
 
 async def _end_task(stage: Stage) -> Message:
@@ -279,7 +278,7 @@ async def _end_task(stage: Stage) -> Message:
 
 
 async def _get_group(stage: Stage) -> Message:
-    return group_pb.GetGroupRequest(name=await stage.group_of(limits.BATCH_ITEMS_MAX))
+    return group_pb.GetGroupRequest(name=await stage.group_of(MANY))
 
 
 def _schedule(name: str) -> schedule_pb.Schedule:

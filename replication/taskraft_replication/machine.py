@@ -86,9 +86,10 @@ class StateMachine(Protocol):
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
         """Apply committed entries in order; return one result per entry.
 
-        The results may end early if the machine must hear from other members first. The driver then
-        passes the other entries again when ``waits_for_members`` is false. Only a normal entry can
-        be the first entry without a result.
+        The results may end early if the machine must hear from other members first, or if it has
+        done enough work for one run of the event loop. The driver then passes the other entries
+        again when ``waits_for_members`` is false. Only a normal entry can be the first entry
+        without a result.
 
         Empty and membership entries are passed too, with empty or opaque data, so that
         ``applied_index`` has no gaps. An exception is a bug, and the driver stops the node.

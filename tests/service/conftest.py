@@ -20,6 +20,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.status import reason_in
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.node_phases import NodePhase
+from taskraft_service.limits import PUT_TASKS_MAX
 from taskraft_service.process.node_server import NodeServer
 from tests.turns import turns_until
 
@@ -99,6 +100,12 @@ async def create(node, name="emails", kind=tube_service_pb2.Tube.FIFOTTL):
 async def put(node, *payloads, tube="emails", **fields):
     tasks = [task_pb2.TaskSpec(payload=payload, **fields) for payload in payloads]
     return await node.tasks.PutTasks(pb.PutTasksRequest(tube=tube, tasks=tasks))
+
+
+async def put_many(node, count, **fields):
+    """Put many empty tasks, in requests of the largest size."""
+    for left in range(count, 0, -PUT_TASKS_MAX):
+        await put(node, *[b""] * min(left, PUT_TASKS_MAX), **fields)
 
 
 async def take(node, tube="emails", tasks_max=20, wait_ms=0, **fields):

@@ -21,7 +21,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from taskraft.v1 import task_pb2, tube_service_pb2
@@ -93,6 +93,12 @@ def machine_in(place: Path, failpoints: Failpoints) -> QueueMachine:
     )
 
 
+def apply_all(machine: QueueMachine, entries: Sequence[Entry]) -> None:
+    """Apply entries; one call of ``apply`` ends early after many tasks."""
+    while entries:
+        entries = entries[len(machine.apply(entries)) :]
+
+
 def ready(place: Path) -> Story:
     """Return the story, whose snapshot was prepared before."""
     return Story(command_at, (place.parent / SNAPSHOT).read_bytes())
@@ -102,14 +108,14 @@ def prepare(place: Path) -> str:
     """Write the snapshot next to ``place``; return the digest of the whole story."""
     story = Story(command_at)
     machine = machine_in(place, Failpoints())
-    machine.apply(story.committed[:SNAPSHOT_AT])
+    apply_all(machine, story.committed[:SNAPSHOT_AT])
     machine.collect()
     snapshot = machine.open_snapshot()
     content = b""
     while piece := snapshot.read(len(content), MIB):
         content += piece
     (place.parent / SNAPSHOT).write_bytes(content)
-    machine.apply(story.committed[SNAPSHOT_AT:])
+    apply_all(machine, story.committed[SNAPSHOT_AT:])
     machine.apply([Entry(Term(4), LogIndex(LAST + 1))])
     digest = machine.queue.digest()
     machine.abandon()

@@ -54,7 +54,7 @@ class Applier:
         self._position = 0
         self._is_blocked = False
         self._is_held = False
-        """Whether the last results ended early, because the machine waits for other members."""
+        """Whether the last results ended early; the machine may wait for other members."""
 
     @property
     def is_idle(self) -> bool:

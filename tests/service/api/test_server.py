@@ -16,15 +16,7 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc import methods
-from tests.service.conftest import (
-    ack,
-    config_in,
-    create,
-    put,
-    reason_of,
-    running,
-    take,
-)
+from tests.service.conftest import ack, config_in, create, put, put_many, reason_of, running, take
 from tests.turns import turns_until
 
 pytestmark = pytest.mark.real_time
@@ -462,7 +454,7 @@ async def test_old_events_are_trimmed_and_readers_of_them_get_an_error(tmp_path)
     async with running(config_in(tmp_path, feed_bytes_max=1 << 20, feed_partitions=1)) as node:
         await create(node)
         for _ in range(3):
-            await put(node, *[b""] * 10_000)
+            await put_many(node, 10_000)
             node.server.machine.collect()
         await node.server.components.housekeeping.trim_feed()
         (part,) = node.queue.feed.views()

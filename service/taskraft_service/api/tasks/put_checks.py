@@ -48,11 +48,6 @@ def check_put(
     if request.room_wait_ms or request.outcome_wait_ms:
         violations.check_not_negative("room_wait_ms", request.room_wait_ms)
         violations.check_not_negative("outcome_wait_ms", request.outcome_wait_ms)
-    is_answered = request.outcome_wait_ms > 0 or request.return_tasks
-    if is_answered and len(plain_bytes) > limits.SELECTOR_IDS_MAX:
-        most = limits.SELECTOR_IDS_MAX
-        text = f"{len(plain_bytes)} items to wait for or to return, more than {most}"
-        violations.add("tasks", text, {"value": str(len(plain_bytes)), "limit": f"..{most}"})
     for item, payload_bytes in enumerate(plain_bytes):
         if payload_bytes is None:
             spec = request.tasks[item]

@@ -17,10 +17,6 @@ def check_settle(
     violations = Violations()
     violations.check_request_id(request.request_id, request.client_id)
     check_settlements(violations, request.settlements, payload_bytes_max)
-    tokens = sum(len(one.tokens) for one in request.settlements)
-    if request.return_tasks and tokens > limits.SELECTOR_IDS_MAX:
-        text = f"{tokens} tasks to return, more than {limits.SELECTOR_IDS_MAX}"
-        violations.add("settlements", text)
     return violations
 
 

@@ -150,10 +150,3 @@ async def test_a_batch_returns_no_tasks(node, operation):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await node.tasks.ExecuteBatch(pb.ExecuteBatchRequest(operations=[one]))
     assert f"{operation}.return_tasks" in caught.value.details()
-
-
-async def test_more_tasks_are_put_than_can_be_returned(node):
-    await create(node)
-    tasks = [{"payload": b"x"}] * 1_001
-    with pytest.raises(grpc.aio.AioRpcError, match="to return, more than 1000"):
-        await node.tasks.PutTasks(pb.PutTasksRequest(tube="emails", tasks=tasks, return_tasks=True))

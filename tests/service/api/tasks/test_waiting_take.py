@@ -21,7 +21,7 @@ from taskraft_service.leader.waiting_consumer import ConsumerProfile
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.take import TakeResult
-from tests.service.conftest import create, put, reason_of, take
+from tests.service.conftest import create, put, put_many, reason_of, take
 from tests.service.leader.test_waiters import Board
 from tests.turns import turns_until
 
@@ -305,9 +305,9 @@ async def test_a_take_that_stopped_its_scan_reports_it(node, first):
         name="fleeting", kind=tube_service_pb2.Tube.FIFOTTL, options=options
     )
     await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
-    await put(
+    await put_many(
         node,
-        *[b""] * (Limits().passed_max + 1),
+        Limits().passed_max + 1,
         tube=first,
         priority=9,
         position=task_pb2.TaskSpec.FRONT,

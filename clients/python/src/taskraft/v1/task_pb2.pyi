@@ -849,7 +849,7 @@ class TaskSelector(_message.Message):
     """
     tasks_max: _builtins.int
     """With filter only: maximum number of selected tasks, taken in the order of their ids, 1 to
-    10 000. 0: 1 000.
+    1 000. 0: 1 000.
     """
     after_id: _builtins.int
     """With filter only: selects tasks with greater ids. To continue, pass the continue_after_id of

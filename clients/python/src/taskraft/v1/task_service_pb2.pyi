@@ -47,17 +47,15 @@ class PutTasksRequest(_message.Message):
     that fit are put. 0: do not wait.
     """
     outcome_wait_ms: _builtins.int
-    """Maximum wait until all tasks have ended or are buried, up to 60 000; at most 1 000 tasks per
-    request. 0: return as soon as the tasks are put.
+    """Maximum wait until all tasks have ended or are buried, up to 60 000. 0: return as
+    soon as the tasks are put.
     """
     client_id: _builtins.str
     """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
     principal alone is the scope. At most 128 bytes.
     """
     return_tasks: _builtins.bool
-    """True: return the tasks in PutTasksResponse.tasks; at most 1 000 tasks per request. Not allowed
-    in a batch.
-    """
+    """True: return the tasks in PutTasksResponse.tasks. Not allowed in a batch."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskSpec]:
         """The tasks to put, in order: 1 to 1 000."""
@@ -716,9 +714,7 @@ class SettleTasksRequest(_message.Message):
     principal alone is the scope. At most 128 bytes.
     """
     return_tasks: _builtins.bool
-    """True: return the tasks in SettleTasksResponse.tasks; at most 1 000 leases per request. Not
-    allowed in a batch.
-    """
+    """True: return the tasks in SettleTasksResponse.tasks. Not allowed in a batch."""
     @_builtins.property
     def settlements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Settlement]:
         """The settlements, executed in order."""
