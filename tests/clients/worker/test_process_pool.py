@@ -9,7 +9,7 @@ import pytest
 from taskraft.worker import App, InvalidTask, ResultNotKept
 from taskraft.worker.child_process import reference_of
 from taskraft.worker.clients import AppClients
-from taskraft.worker.worker import ExitReason
+from taskraft.worker.life_cycle import ExitReason
 from tests.clients.worker import handlers, process_tasks
 from tests.clients.worker.handlers import running
 from tests.clients.worker.test_worker import WAIT, when

@@ -53,7 +53,7 @@ class FakeProcess:
     def send(self, _frame):
         pass
 
-    def close(self, _timeout_seconds):
+    def close(self, _timeout_seconds=0):
         self.is_usable = False
 
     kill = close

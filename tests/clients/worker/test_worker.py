@@ -14,7 +14,7 @@ from taskraft.worker import (
     TaskCancelled,
     TaskFailed,
 )
-from taskraft.worker.worker import ExitReason
+from taskraft.worker.life_cycle import ExitReason
 from tests.clients.worker import handlers
 from tests.clients.worker.handlers import events, released, running
 from tests.turns import turns_until

@@ -106,10 +106,18 @@ def _weights(
 @click.option(
     "--grace",
     type=DURATION,
-    default="25s",
+    default="22s",
     show_default=True,
     envvar="TASKRAFT_WORKER_GRACE",
     help="Time that handlers have to finish after SIGTERM or Ctrl-C.",
+)
+@click.option(
+    "--cancel-grace",
+    type=DURATION,
+    default="5s",
+    show_default=True,
+    envvar="TASKRAFT_WORKER_CANCEL_GRACE",
+    help="Time that interrupted handlers have to clean up after the grace.",
 )
 @click.option(
     "--health",
@@ -160,28 +168,36 @@ def worker(
     environment variables such as TASKRAFT_TARGET and TASKRAFT_CA.
 
     The first signal drains: handlers may finish within the grace, and other tasks are handed back
-    without counting an attempt. A second signal ends the process at once.
+    without counting an attempt. Before the worker takes tasks, the first signal ends it. A second
+    signal ends the process at once.
 
     Exit codes: 0 drained, also after the maximum lifetime, 2 usage or import, 5 no cluster, 7 the
-    grace was over, 8 half of the threads were stuck
+    grace was over, 8 half of the threads were stuck, 9 code of the app did not end within the
+    cancel grace, 128 and the number of the signal after a second signal
     """
     if reload and not check:
         _log_to_stderr(log_level.upper(), log_format)
         sys.exit(_reloading())
-    loaded = load_app(app)
-    options = cast("WorkerOptions", {k: value for k, value in given.items() if value is not None})
     if check:
-        list_tasks(loaded)
+        list_tasks(load_app(app))
         return
-    _log_to_stderr(log_level.upper(), log_format)
-    try:
-        reason = asyncio.run(loaded.run(**options))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    logging.shutdown()
-    sys.stdout.flush()
-    # Threads that still run would keep the interpreter from ending.
-    os._exit(reason)
+    from taskraft.worker.watchdog import process_watched
+
+    with process_watched():
+        loaded = load_app(app)
+        _log_to_stderr(log_level.upper(), log_format)
+        try:
+            reason = asyncio.run(loaded.run(**_options(given)))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        logging.shutdown()
+        sys.stdout.flush()
+        # Threads that still run would keep the interpreter from ending.
+        os._exit(reason)
+
+
+def _options(given: WorkerOptions) -> WorkerOptions:
+    return cast("WorkerOptions", {k: value for k, value in given.items() if value is not None})
 
 
 def _reloading() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from taskraft import errors
@@ -13,6 +13,7 @@ from taskraft.worker.clients import AppClients
 from taskraft.worker.declarations import Declarations, Lifespan
 from taskraft.worker.deployment import Change, Deployment, UnknownType
 from taskraft.worker.flows import AppGroup
+from taskraft.worker.life_cycle import ExitReason, StoppedEarly
 from taskraft.worker.options import TaskOptions, WorkerOptions
 from taskraft.worker.task import Plan, TaskFunction
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from taskraft.worker.codecs import Codec
     from taskraft.worker.handle import Handle
     from taskraft.worker.middleware import Middleware
-    from taskraft.worker.worker import ExitReason, Worker
+    from taskraft.worker.worker import Worker
 
 R = TypeVar("R")
 log = logging.getLogger("taskraft.worker")
@@ -206,13 +207,16 @@ class App(Declarations):
         return self._run(worker)
 
     async def _run(self, worker: Worker) -> ExitReason:
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self.clients.close_here)
-            for lifespan in self.lifespans:
-                if worker.is_stopping:
-                    break
-                await stack.enter_async_context(_managed(lifespan, self))
-            return await worker.run()
+        with worker.watched():
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(self.clients.close_here)
+                with suppress(StoppedEarly):  # inside of the stack: no lifespan sees an exception
+                    async with worker.until_stopped():
+                        for lifespan in self.lifespans:
+                            await stack.enter_async_context(_managed(lifespan, self))
+                    return await worker.run()
+                log.info("%s: stopped before the worker took tasks", self.name)
+                return ExitReason.DRAINED
 
     @asynccontextmanager
     async def running(self, **options: Unpack[WorkerOptions]) -> AsyncIterator[None]:

@@ -24,9 +24,11 @@ PayloadForm: TypeAlias = Literal["arguments", "single"]
 
 TIME_LIMIT_DEFAULT: Final = "10m"
 KEEP_RESULT_DEFAULT: Final = "1h"
-GRACE_DEFAULT: Final = "25s"
-"""Default time for handlers to finish; Kubernetes kills a container 30 s after SIGTERM."""
+GRACE_DEFAULT: Final = "22s"
+"""Default time for handlers to finish."""
 CANCEL_GRACE_DEFAULT: Final = "5s"
+"""Default time for interrupted handlers to clean up. Kubernetes kills a container 30 s after
+SIGTERM, so both graces together leave 3 s for the end of the process."""
 START_TIMEOUT_DEFAULT: Final = "60s"
 """Default time to reach the cluster at the start; longer than a rolling restart of three nodes."""
 ASYNC_SLOTS_DEFAULT: Final = 100
@@ -165,10 +167,10 @@ class WorkerOptions(TypedDict, total=False):
     """Time after which the worker drains and ends, so that its supervisor starts a new one; minus a
     random part of up to a tenth. Default: no limit."""
     grace: Duration
-    """Time that handlers have to finish after the worker was asked to stop; default 25 s."""
+    """Time that handlers have to finish after the worker was asked to stop; default 22 s."""
     cancel_grace: Duration
-    """Time that an interrupted handler has to clean up; default 5 s. Afterwards, a process is
-    killed."""
+    """Time that an interrupted handler has to clean up; default 5 s. Afterwards, a process of
+    the pool is killed, and 1 s later, the watchdog has ended the worker (see `signals`)."""
     start_timeout: Duration
     """Maximum time for which the worker tries to reach the cluster at its start; default 60 s."""
     health: str
@@ -177,7 +179,9 @@ class WorkerOptions(TypedDict, total=False):
     """Address at which /metrics serves Prometheus; may be the same as that of `health`. Needs the
     extra "metrics"."""
     signals: bool
-    """Whether SIGTERM and SIGINT stop the worker; default True. Needs the main thread."""
+    """Whether SIGTERM and SIGINT stop the worker; default True. Needs the main thread. A second
+    signal ends the process at once. From the first signal on, the process has `grace` and
+    `cancel_grace` to end; afterwards, a watchdog prints all stacks and ends it with status 9."""
 
 
 SCHEDULE_OPTIONS: Final = ("time_zone", "jitter", "overlap", "catch_up")

@@ -59,6 +59,7 @@ class PooledProcess:
         self._sending = threading.Lock()
         self._first_bytes = 0
         self._memory_bytes = 0
+        self._is_killed = False
         self.calls = 0
         """Number of calls so far."""
         self.is_usable = False
@@ -77,6 +78,8 @@ class PooledProcess:
         """
         self._process.start()
         self._theirs.close()
+        if self._is_killed:  # during the start
+            self.kill()
         ready = self._answer(lambda _share, _note: None)
         if isinstance(ready, Raised):
             self.kill()
@@ -151,6 +154,7 @@ class PooledProcess:
     def kill(self) -> None:
         """Kill the process and the programs that it has started, without waiting."""
         self.is_usable = False
+        self._is_killed = True
         pid = self._process.pid
         if pid is not None:
             with suppress(ProcessLookupError, PermissionError):
@@ -230,6 +234,7 @@ class ProcessPool:
         try:
             await self._in_thread(process.start)
         except BaseException:
+            process.kill()  # a cancelled start goes on in its thread
             self._processes.discard(process)
             raise
         self._idle.put_nowait(process)
@@ -335,6 +340,11 @@ class ProcessPool:
         ]
         await asyncio.gather(*closing, *self._replacing, return_exceptions=True)
         self._threads.shutdown(wait=False)
+
+    def kill(self) -> None:
+        """Kill all processes, from any thread, without waiting."""
+        for process in tuple(self._processes):
+            process.kill()
 
     def _in_thread(self, function: Callable[[], Value]) -> asyncio.Future[Value]:
         return asyncio.get_running_loop().run_in_executor(self._threads, function)

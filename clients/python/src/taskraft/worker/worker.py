@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import os
 import random
-import signal
-from contextlib import AsyncExitStack, ExitStack
-from typing import TYPE_CHECKING, Final
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from typing import TYPE_CHECKING, Any, Final
 
 from taskraft import _network
 from taskraft._arguments import check_known, whole_number
+from taskraft._clock import monotonic
 from taskraft._credit import WAITING_HANDLERS_MAX
 from taskraft._durations import seconds
 from taskraft._guarded_call import cancellation_of_current_task
@@ -28,6 +35,13 @@ from taskraft.worker.health import (
     WorkerState,
     address_of,
     health_pages,
+)
+from taskraft.worker.life_cycle import (
+    HAND_BACK_SECONDS,
+    ExitReason,
+    LifeCycle,
+    Phase,
+    StoppedEarly,
 )
 from taskraft.worker.options import (
     ASYNC_SLOTS_DEFAULT,
@@ -47,9 +61,10 @@ from taskraft.worker.selection import (
     urgent_slots,
 )
 from taskraft.worker.thread_pool import ThreadPool
+from taskraft.worker.watchdog import Watchdog, worker_watched
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from taskraft import AsyncClient
     from taskraft.worker.app import App
@@ -60,17 +75,6 @@ log = logging.getLogger("taskraft.worker")
 LIFETIME_SHARE_MIN: Final = 0.9
 """Minimum share of `max_lifetime` that a worker runs. The share is random, so that workers that
 start together end at different times."""
-
-
-class ExitReason(enum.IntEnum):
-    """Cause of the end of a worker; the number is the exit status of `taskraft worker`."""
-
-    DRAINED = 0
-    """All handlers have finished."""
-    GRACE_OVER = 7
-    """Handlers were interrupted at the end of the grace; their tasks were handed back."""
-    THREADS_STUCK = 8
-    """Half of the threads run handlers whose time limit is over."""
 
 
 class Worker:
@@ -89,6 +93,8 @@ class Worker:
         self._cancel_grace = seconds(
             options.get("cancel_grace", CANCEL_GRACE_DEFAULT), "cancel_grace"
         )
+        self.life: Final = LifeCycle(self._grace, self._cancel_grace)
+        """Life cycle of the run."""
         self._start_timeout = options.get("start_timeout", START_TIMEOUT_DEFAULT)
         self._lifetime = None
         if "max_lifetime" in options:
@@ -114,6 +120,9 @@ class Worker:
             raise ValueError(f"the app {app.name} has no task in these tubes")
         self._client: AsyncClient | None = None
         self._stopping = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._start: asyncio.Timeout | None = None
+        self._watchdog: Watchdog | None = None
         self.started: Final = asyncio.Event()
         """Set when the worker takes tasks."""
         self.ports: Final[list[int]] = []
@@ -191,7 +200,47 @@ class Worker:
     @property
     def is_stopping(self) -> bool:
         """Whether the worker was asked to end."""
-        return self._stopping.is_set()
+        return self.life.is_stopping
+
+    def watched(self) -> AbstractContextManager[Watchdog | None]:
+        """Let signals stop the worker in a block, unless `signals` is False.
+
+        Raises:
+            ValueError: this is not the main thread.
+        """
+        self._loop = asyncio.get_running_loop()
+        if not self._has_signals:
+            return nullcontext()
+        return self._watched()
+
+    @contextmanager
+    def _watched(self) -> Iterator[Watchdog]:
+        with worker_watched(self) as watchdog:
+            self._watchdog = watchdog
+            try:
+                yield watchdog
+            finally:
+                self._watchdog = None
+
+    @asynccontextmanager
+    async def until_stopped(self) -> AsyncIterator[None]:
+        """Cancel the block as soon as the worker is asked to stop.
+
+        Raises:
+            StoppedEarly: the worker was asked to stop before the end of the block.
+        """
+        if self.is_stopping:
+            raise StoppedEarly
+        try:
+            async with asyncio.timeout(None) as self._start:
+                yield
+        except TimeoutError:
+            if self._start is None or not self._start.expired():
+                raise
+        finally:
+            self._start = None
+        if self.is_stopping:
+            raise StoppedEarly
 
     async def run(self) -> ExitReason:
         """Run until a signal, the end of the lifetime, or until half of the threads are stuck.
@@ -199,10 +248,12 @@ class Worker:
         A worker that was stopped before its run does not connect to the cluster.
 
         Raises:
+            StoppedEarly: the worker was asked to stop before it took tasks.
             TaskraftError: the cluster was not reachable at the start, or a subscription failed.
         """
         if self.is_stopping:
-            return ExitReason.DRAINED
+            raise StoppedEarly
+        self._reach(Phase.WAITING)
         threads = ThreadPool(self._threads + WAITING_HANDLERS_MAX)
         try:
             with ExitStack() as stack:
@@ -219,9 +270,6 @@ class Worker:
 
     async def _run(self, client: AsyncClient, threads: ThreadPool) -> ExitReason:
         self._client = client
-        deployment = Deployment(self._app, client, self._start_timeout)
-        await deployment.create_tubes()
-        await deployment.create_schedules()
         providers = Providers(self._app.overrides)
         shared = Surroundings(
             client,
@@ -236,19 +284,15 @@ class Worker:
         )
         async with AsyncExitStack() as stack:
             stack.push_async_callback(providers.close)
-            if self._processes is not None:
-                stack.push_async_callback(self._processes.close)
-                await self._processes.start()
-            for receiver in self._receivers:
-                await receiver.open(client, stack)
-            self._install_signals()
-            stack.callback(self._restore_signals)
+            async with self.until_stopped():
+                await self._open(client, stack)
+            self._reach(Phase.WORKING)
             working = [asyncio.create_task(one.work(shared)) for one in self._receivers]
             log.info("%s: running %d tasks", self._app.name, len(self._tasks))
             self._health.enter(WorkerState.RUNNING)
             self.started.set()
             try:
-                reason = await self._until_stopped(working)
+                reason = await self._until_end(working)
             except BaseException:
                 await self._interrupt("the worker was cancelled, or a subscription has failed")
                 raise
@@ -259,7 +303,18 @@ class Worker:
             log.info("%s: %s", self._app.name, reason.name)
             return reason
 
-    async def _until_stopped(self, working: Sequence[asyncio.Task[None]]) -> ExitReason:
+    async def _open(self, client: AsyncClient, stack: AsyncExitStack) -> None:
+        """Wait for the cluster, start the processes, and open the subscriptions."""
+        deployment = Deployment(self._app, client, self._start_timeout)
+        await deployment.create_tubes()
+        await deployment.create_schedules()
+        if self._processes is not None:
+            stack.push_async_callback(self._processes.close)
+            await self._processes.start()
+        for receiver in self._receivers:
+            await receiver.open(client, stack)
+
+    async def _until_end(self, working: Sequence[asyncio.Task[None]]) -> ExitReason:
         stopping = asyncio.create_task(self._stopping.wait())
         stuck = [asyncio.create_task(slots.half_is_stuck.wait()) for slots in self._slots.values()]
         try:
@@ -285,54 +340,71 @@ class Worker:
         return self._lifetime * random.uniform(LIFETIME_SHARE_MIN, 1.0)  # noqa: S311 - no secret
 
     def stop(self) -> None:
-        """Ask the worker to drain and to end."""
+        """Ask the worker to drain and to end; before it takes tasks, it ends at once."""
+        self._note_stop()
         self._stopping.set()
+        if self._start is not None and not self._start.expired():
+            self._start.reschedule(monotonic())
+
+    def _reach(self, phase: Phase) -> None:
+        self.life.reach(phase)
+        if self._watchdog is not None:  # code of the app has run since the phase before
+            self._watchdog.take_pipe()
+
+    def _note_stop(self) -> None:
+        self.life.stop(monotonic())
+        if self._watchdog is not None:
+            self._watchdog.arm()
+
+    def request_stop(self) -> None:
+        """Call `stop` on the event loop of the worker, from any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.stop)
+
+    def kill_processes(self) -> None:
+        """Kill the processes of the worker, from any thread, without waiting."""
+        if self._processes is not None:
+            self._processes.kill()
+
+    def handlers(self) -> list[asyncio.Task[None]]:
+        """Return the asyncio tasks of the handlers that have not ended."""
+        return [task for receiver in self._receivers for task in tuple(receiver.running)]
 
     async def _drain(self) -> ExitReason:
+        self._note_stop()
         self._health.enter(WorkerState.DRAINING)
         log.info("%s: draining, for at most %g s", self._app.name, self._grace)
         for receiver in self._receivers:
             for handler in receiver.running.values():
                 handler.note_stopping()
-        await asyncio.gather(*(receiver.stop() for receiver in self._receivers))
-        running = [one for receiver in self._receivers for one in receiver.running]
-        if not running:
-            return ExitReason.DRAINED
-        _, late = await asyncio.wait(running, timeout=self._grace)
+        began = monotonic()
+        receiving = asyncio.gather(*(receiver.stop() for receiver in self._receivers))
+        waited: list[asyncio.Future[Any]] = [receiving]
+        _, late = await asyncio.wait(waited, timeout=self._grace)
+        if running := self.handlers():
+            left = max(began + self._grace - monotonic(), 0)
+            _, late = await asyncio.wait([*waited, *running], timeout=left)
+        if receiving.done():
+            receiving.result()  # raises the error of a failed subscription
         if not late:
             return ExitReason.DRAINED
+        receiving.cancel()
         await self._interrupt("the worker stops, and its grace is over")
         return ExitReason.GRACE_OVER
 
     async def _interrupt(self, cause: str) -> None:
         """Interrupt all handlers, and wait until they have handed their tasks back."""
-        running: list[asyncio.Task[None]] = []
+        self._note_stop()
+        running = self.handlers()
         for receiver in self._receivers:
-            running += receiver.running
             for handler in list(receiver.running.values()):
                 handler.interrupt(WorkerStopping(cause))
         if not running:
             return
-        _, deaf = await asyncio.wait(running, timeout=self._cancel_grace)
+        _, deaf = await asyncio.wait(running, timeout=self._cancel_grace + HAND_BACK_SECONDS)
         for one in deaf:
             log.warning("%s: a handler ignores its cancellation: %r", self._app.name, one)
-
-    def _install_signals(self) -> None:
-        if self._has_signals:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self._signalled)
-
-    def _signalled(self) -> None:
-        """Drain; a second signal ends the process."""
-        self._restore_signals()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        self.stop()
-
-    def _restore_signals(self) -> None:
-        if self._has_signals:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().remove_signal_handler(number)
 
 
 def processors() -> int:
