@@ -30,6 +30,14 @@ def complicated(a: complex) -> None: ...
 def two(a: int, b: int) -> None: ...
 
 
+def generator(a: int):
+    yield a
+
+
+async def async_generator(a: int):
+    yield a
+
+
 def nested():
     def inner(a: int) -> None: ...
 
@@ -41,6 +49,8 @@ def nested():
     [
         (lambda a: a, "module level"),
         (nested(), "module level"),
+        (generator, "a generator"),
+        (async_generator, "a generator"),
         (Holder.method, "module level"),
         (untyped, "the parameter a needs a type"),
         (unresolved, "cannot be resolved"),

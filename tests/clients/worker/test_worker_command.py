@@ -1,5 +1,6 @@
 """The command ``taskraft worker`` in processes of its own, on a real node."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -157,6 +158,27 @@ def test_a_weight_of_an_unknown_tube_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["worker", "weighed:app", "--weight", "male=3"])
     assert (done.exit_code, "has the tube male" in done.output) == (2, True), done.output
+
+
+@pytest.mark.parametrize("variable", ["TASKRAFT_WORKER_TUBES", "TASKRAFT_WORKER_ONLY"])
+def test_tubes_and_tasks_can_come_from_the_environment(tmp_path, monkeypatch, variable):
+    monkeypatch.setenv("TUBE", "mail")
+    monkeypatch.setenv(variable, "absent none")
+    tmp_path.joinpath("chosen.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["worker", "chosen:app"])
+    assert done.exit_code == 2, done.output
+
+
+def test_the_chosen_log_format_holds_although_the_app_configures_logging(node, tmp_path):
+    module = "import logging; logging.basicConfig()\n" + MODULE
+    with Worker(node, tmp_path, "--log-format", "json", module=module) as worker:
+        worker.put("word")
+        assert worker.line() == "began word"
+        worker.process.send_signal(signal.SIGTERM)
+        lines = worker.process.stderr.read().splitlines()
+        messages = [json.loads(line)["message"] for line in lines]
+        assert "test: running" in messages
 
 
 PROCESS_MODULE = """

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Unpack, cast
 
 import click
+from click.core import ParameterSource
 
 from taskraft.cli.app import list_tasks, load_app
 from taskraft.cli.options import DURATION, SIZE, examples
@@ -38,9 +39,16 @@ def _weights(
     "--tubes",
     multiple=True,
     default=["*"],
+    envvar="TASKRAFT_WORKER_TUBES",
     help="Only tasks of this tube or pattern; repeatable.  [default: all]",
 )
-@click.option("--only", multiple=True, metavar="TASK", help="Only this task; repeatable.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="TASK",
+    envvar="TASKRAFT_WORKER_ONLY",
+    help="Only this task; repeatable.",
+)
 @click.option(
     "--weight",
     "weights",
@@ -176,7 +184,7 @@ def worker(
     cancel grace, 128 and the number of the signal after a second signal
     """
     if reload and not check:
-        _log_to_stderr(log_level.upper(), log_format)
+        _log_to_stderr(log_level.upper(), log_format, is_chosen=False)
         sys.exit(_reloading())
     if check:
         list_tasks(load_app(app))
@@ -185,7 +193,7 @@ def worker(
 
     with process_watched():
         loaded = load_app(app)
-        _log_to_stderr(log_level.upper(), log_format)
+        _log_to_stderr(log_level.upper(), log_format, is_chosen=_is_given("log_format"))
         try:
             reason = asyncio.run(loaded.run(**_options(given)))
         except ValueError as error:
@@ -211,15 +219,35 @@ def _reloading() -> int:
     return run_reloading([argument for argument in sys.argv[1:] if argument != "--reload"])
 
 
-def _log_to_stderr(level: str, form: str) -> None:
-    """Log all lines with the fields of the running task."""
+def _is_given(option: str) -> bool:
+    """Return whether an option was given, on the command line or in the environment."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not ParameterSource.DEFAULT
+
+
+def _log_to_stderr(level: str, form: str, *, is_chosen: bool) -> None:
+    """Log all lines with the fields of the running task.
+
+    Args:
+        level: minimum severity.
+        form: "text" or "json".
+        is_chosen: replace the stream handlers of an app that has configured logging itself. Its
+            other handlers stay.
+    """
     from taskraft.worker import TaskLogFilter
 
     handler = logging.StreamHandler()
     handler.addFilter(TaskLogFilter())
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(_JsonFormatter() if form == "json" else text)
-    logging.basicConfig(level=level, handlers=[handler])
+    root = logging.getLogger()
+    if is_chosen:
+        for former in [one for one in root.handlers if type(one) is logging.StreamHandler]:
+            root.removeHandler(former)
+        root.addHandler(handler)
+        root.setLevel(level)
+    else:
+        logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(capture=True)
 
 

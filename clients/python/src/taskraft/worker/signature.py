@@ -114,15 +114,11 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     """Return the signature of a module-level function.
 
     Raises:
-        InvalidTask: the function is a lambda, a method or nested, or a parameter has no type.
+        InvalidTask: the function is a lambda, a method, nested or a generator, or a parameter has
+            no type.
     """
     name = f"{function.__module__}.{function.__qualname__}"
-    if not inspect.isfunction(function):
-        raise InvalidTask(f"a task must be a function, not {function!r}")
-    if "<" in name or "." in function.__qualname__:
-        raise InvalidTask(
-            f"{name} cannot be a task: a worker could not import it; define it at module level"
-        )
+    _check_function(function, name)
     try:
         hints = get_type_hints(function, include_extras=True)
     except Exception as error:
@@ -158,3 +154,15 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         dependencies=dependencies,
         returns=None if returns is type(None) else returns,
     )
+
+
+def _check_function(function: Callable[..., Any], name: str) -> None:
+    """Raise InvalidTask if a worker could not import the function, or its call runs no code."""
+    if not inspect.isfunction(function):
+        raise InvalidTask(f"a task must be a function, not {function!r}")
+    if "<" in name or "." in function.__qualname__:
+        raise InvalidTask(
+            f"{name} cannot be a task: a worker could not import it; define it at module level"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidTask(f"{name} cannot be a task: a call of a generator runs none of its code")
