@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from taskraft._arguments import check_known, choice, whole_number
@@ -191,6 +192,8 @@ KEY_STATES_DEFAULT: Final = ("HELD", "READY", "DELAYED", "TAKEN")
 a BURIED task may never be kicked.
 """
 CRON_FIELDS: Final = 5
+TUBE_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+"""Names of tubes, as the server accepts them."""
 
 PUT_OPTIONS: Final = (
     "retry",
@@ -241,6 +244,11 @@ def _check_values(options: Mapping[str, Any]) -> None:
         choice("payload", options["payload"], {"arguments": 0, "single": 1})
     if "concurrency" in options:
         whole_number("concurrency", options["concurrency"], 1, CONCURRENCY_MAX)
+    tube = options.get("tube", "default")
+    if not isinstance(tube, str) or TUBE_NAME.fullmatch(tube) is None:
+        raise ValueError(
+            f"tube must have 1 to 128 of the characters A-Z a-z 0-9 _ . : -, not {tube!r}"
+        )
     for option in ("time_limit", "keep_result", "ttl", "key_window"):
         if options.get(option) is not None:
             milliseconds(options[option], option)
