@@ -96,16 +96,6 @@ def deaf_process() -> None:
             threading.Event().wait()
         except BaseException:
             pass
-
-@app.task(name="fork")
-async def fork() -> int:
-    child = os.fork()
-    if child == 0:
-        signal.pause()
-        os._exit(0)
-    os.kill(child, signal.SIGTERM)  # arrives before or after the child has its own handlers
-    begin("fork")
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 """
 
 COMMAND = "from taskraft.cli import main; main()"
@@ -330,14 +320,25 @@ def test_signal_handlers_of_the_app_keep_working(node, tmp_path, prefix):
         assert worker.status() == 128 + signal.SIGTERM
 
 
-def test_a_signal_to_a_forked_process_does_not_stop_the_worker(node, tmp_path):
-    with Worker(node.target, tmp_path, []) as worker:
-        worker.is_up()
-        task = worker.begin("fork")
-        with Client(node.target) as client:
-            tube = client.tube(worker.name)
-            assert tube.wait(task, wait="30s")[0].result == str(-signal.SIGTERM).encode()
-        worker.begin("hang")
+FORKING = """
+import os, signal
+from taskraft.worker.watchdog import process_watched
+with process_watched():
+    for _ in range(50):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+        os.kill(child, signal.SIGTERM)  # before or after the child has its own handlers
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+    print("alive")
+"""
+
+
+def test_signals_to_forked_processes_do_not_end_the_process(prefix):
+    command = [*prefix, sys.executable, "-c", FORKING]
+    done = subprocess.run(command, check=False, capture_output=True, timeout=WAIT_SECONDS)
+    assert (done.returncode, done.stdout) == (0, b"alive\n"), done.stderr.decode()
 
 
 @pytest.mark.parametrize(
