@@ -39,9 +39,12 @@ def _put(request: task.PutTasksRequest) -> Iterator[RequiredPermission]:
     for name in {spec.group for spec in request.tasks}:
         if name:
             yield PUT, name
-    for name in {one.task.tube for spec in request.tasks for one in spec.depends_on}:
-        if name and name != request.tube:
-            yield READ, name
+    # A dependency on an existing task tells whether the task exists.
+    existing = [
+        one.task.tube for spec in request.tasks for one in spec.depends_on if one.HasField("task")
+    ]
+    for name in set(existing):
+        yield READ, name or request.tube
 
 
 def _take(sources: Iterable[task.TakeSource]) -> Iterator[RequiredPermission]:

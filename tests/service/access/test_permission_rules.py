@@ -48,7 +48,15 @@ DEAD = tube_service_pb2.TubeOptions(dead_letter_tube="dead")
         (pb.PutTasksRequest(tube="a", tasks=[SPEC, SPEC]), {(PUT, "a"), (PUT, "g")}),
         (
             pb.PutTasksRequest(tube="a", tasks=[AFTER]),
-            {(PUT, "a"), (READ, "b")},
+            {(PUT, "a"), (READ, "a"), (READ, "b")},
+        ),
+        (
+            pb.PutTasksRequest(tube="a", tasks=[{"depends_on": [{"task": {"id": 1}}]}]),
+            {(PUT, "a"), (READ, "a")},
+        ),
+        (
+            pb.PutTasksRequest(tube="a", tasks=[SPEC, {"depends_on": [{"item": 0}]}]),
+            {(PUT, "a"), (PUT, "g")},
         ),
         (
             pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a"), pb.TakeSource(tube="b.*")]),
