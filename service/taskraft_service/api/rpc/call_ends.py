@@ -136,6 +136,7 @@ async def _end_some(calls: Sequence[_CancelledCall]) -> None:
 async def _end(channel: grpc.aio.Channel, caller: Caller, keys: Collection[str]) -> None:
     start: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(END_CALLS_PATH)
     request = pb.EndCallsRequest(keys=keys).SerializeToString()
-    # A leader that cannot be asked does not answer the calls either.
-    with suppress(grpc.aio.AioRpcError):
+    # A leader that cannot be asked, or whose channel was replaced and closed, does not answer the
+    # calls either.
+    with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
         await start(request, timeout=CONFIRMATION_SECONDS, metadata=forwarding_metadata(caller, ()))

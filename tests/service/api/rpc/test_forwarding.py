@@ -15,10 +15,11 @@ from taskraft_service.access.caller import (
     Credential,
     NodeCaller,
 )
-from taskraft_service.api.rpc.call_ends import CALL_KEY
+from taskraft_service.api.rpc.call_ends import CALL_KEY, CallEnds
 from taskraft_service.api.rpc.calls_at_leader import (
     ANSWER_GRACE_SECONDS,
     CallAttempts,
+    EndsAtLeader,
     ThisNodeLeads,
 )
 from taskraft_service.api.rpc.forwarding import Forwarder
@@ -448,3 +449,14 @@ async def test_calls_that_are_cancelled_together_are_ended_by_one_request(bench)
     await bench.forwarder.finish_ends()
     assert [len(keys) for keys in requests] == [3]
     assert [take.undelivered for take in takes] == [[b"leased"]] * 3
+
+
+async def test_a_call_on_a_closed_channel_cannot_be_ended_and_breaks_nothing():
+    errors = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context))
+    channel = grpc.aio.insecure_channel("127.0.0.1:1")
+    await channel.close()
+    ends = CallEnds()
+    ends.end([EndsAtLeader(channel, ANONYMOUS, "k")])
+    await ends.finish()
+    assert errors == []
