@@ -74,16 +74,16 @@ def _check_start(hello: pb.Hello, current: _Start, *, is_connected: bool) -> Non
     """Check that a start of a peer is ``current`` or follows it.
 
     Each directory counts its own starts. A start with another directory passed the check of the
-    directory, so it is the start of a founder whose data was deleted before the group existed.
+    directory, so it is the start of a founder whose data was deleted before the group existed. It
+    is no copy of the directory of ``current``, even if the stream of ``current`` still looks open.
 
     Raises:
         PeerExpelled: the start is outdated, or the process of ``current`` is still connected.
     """
     now = _start_in(hello)
-    if now == current:
+    if now == current or now.directory_id != current.directory_id:
         return
-    is_same = now.directory_id == current.directory_id
-    if is_same and now.incarnation <= current.incarnation:
+    if now.incarnation <= current.incarnation:
         later = "another process" if now.incarnation == current.incarnation else "a later one"
         raise PeerExpelled(
             Expulsion.OUTDATED,

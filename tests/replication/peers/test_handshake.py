@@ -187,9 +187,8 @@ def test_each_directory_of_a_founder_counts_its_own_starts():
     first = hello_to(ONE, replace(PEER, start_id=11))
     emptied = hello_to(ONE, replace(PEER, directory_id="new", incarnation=1, start_id=12))
     peers.check_hello(first, HERE, unknown)
-    with pytest.raises(PeerExpelled, match="another process of member 2 is connected"):
-        peers.check_hello(emptied, HERE, unknown, is_connected=True)
-    peers.check_hello(emptied, HERE, unknown)
+    # The stream of the killed process looks open until the keepalive of its connection has failed.
+    peers.check_hello(emptied, HERE, unknown, is_connected=True)
     assert peers.is_current(emptied)
     assert not peers.is_current(first)
 

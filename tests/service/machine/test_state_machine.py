@@ -15,7 +15,6 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import versions
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.request_key import RequestKey
-from taskraft_service.command_codecs.selected_tasks import DELETE
 from taskraft_service.command_codecs.sessions import STARTUP
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.command_codecs.take import TAKE
@@ -24,7 +23,6 @@ from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.machine import state_machine
 from taskraft_service.machine.state_machine import (
-    APPLIED_ITEMS_MAX,
     BACKLOG_ENTRIES,
     CollectPolicy,
     QueueMachine,
@@ -101,19 +99,6 @@ def test_every_entry_has_a_result_even_an_empty_one(machine):
     assert [one.index for one in done] == [1, 2, 3, 4, 5, 6]
     assert machine.applied_index == 6
     assert done[3].now_ms == 1_004
-
-
-def test_one_call_applies_entries_that_change_a_limited_number_of_tasks(machine):
-    machine.apply(story())
-    ids = range(1, APPLIED_ITEMS_MAX // 2 + 1)
-    delete = pb.DeleteTasksRequest(tube="t", selector=task_pb2.TaskSelector(ids=ids))
-    entries = [entry(index, encode_leader_command(DELETE, delete)) for index in range(7, 12)]
-    calls = []
-    while entries:
-        calls.append(len(machine.apply(entries)))
-        entries = entries[calls[-1] :]
-        assert not machine.waits_for_members()
-    assert calls == [2, 2, 1]
 
 
 def test_entries_of_this_leader_are_not_decoded_again(machine):
