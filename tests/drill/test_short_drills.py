@@ -19,7 +19,7 @@ def told(history, violations):
     The file itself does not outlive a gate.
     """
     ids = {int(number) for one in violations for number in re.findall(r"task (\d+)", one.text)}
-    names = ['"process": "nemesis"', *(f'"id": {number}{end}' for number in ids for end in ",}")]
+    names = ['"process":"nemesis"', *(f'"id":{number}{end}' for number in ids for end in ",}")]
     lines = history.read_text(encoding="utf-8").splitlines()
     return "\n".join(
         (*map(str, violations), *(line for line in lines if any(name in line for name in names)))
