@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import secrets
 from collections.abc import Iterator
 
 from taskraft_replication.beacons import Beacons, NoBeacons
@@ -34,7 +33,7 @@ from taskraft_replication.node.status import NodeStatus, status_of
 from taskraft_replication.node.storage_worker import StorageWorker
 from taskraft_replication.node.ticker import Ticker
 from taskraft_replication.observer import Observer, RaftCounters
-from taskraft_replication.peers.contract import Membership, Transport
+from taskraft_replication.peers.contract import PROCESS_ID, Membership, Transport
 from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_replication.storage.failing_machine import machine_with_failpoints
 from taskraft_replication.storage.group_storage import GroupStorage
@@ -148,7 +147,7 @@ class Node:
             config.members[config.member_id].peer_address,
             self._bootstrap.founders,
             config.program,
-            secrets.randbits(63),
+            PROCESS_ID,
         )
         receiver = PeerReceiver(
             self._driver, self._preferred, self._bootstrap, self._leader_loss, self

@@ -25,7 +25,7 @@ from taskraft_replication.errors import (
 from taskraft_replication.machine import StagedState, StateMachine
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.open_storage import open_rebuild
-from taskraft_replication.peers.contract import Membership
+from taskraft_replication.peers.contract import PROCESS_ID, Membership
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.state_transfer import FetchedState, fetch_state
 from taskraft_replication.storage.snapshot_inbox import SnapshotInbox
@@ -125,7 +125,7 @@ class _Attempts:
             rebuild.directory_id,
             config.members[config.member_id].peer_address,
             program=config.program,
-            start_id=secrets.randbits(63),
+            start_id=PROCESS_ID,
         )
 
     async def succeed_with(self, peer: MemberInfo) -> bool:

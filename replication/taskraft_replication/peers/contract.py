@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
@@ -12,6 +13,11 @@ from taskraft_replication.machine import SnapshotReader
 
 PreferredSet: TypeAlias = frozenset[MemberId] | None
 """Followers that get entries at once; None stands for all followers."""
+
+
+PROCESS_ID: Final = secrets.randbits(63)
+"""Random number of this process. A member that starts again in the process, after a repair, keeps
+the number: a stream of its earlier start may look open to a peer for a while."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,7 +53,7 @@ class Membership:
     program: ProgramVersions = NO_PROGRAM
     """Versions of the program; a member whose program is older than its group is refused."""
     start_id: int = 0
-    """Random number of this start, by which peers tell two processes of one member apart."""
+    """``PROCESS_ID`` of the process, by which peers tell two processes of one member apart."""
 
 
 class SnapshotSink(Protocol):

@@ -173,6 +173,16 @@ def test_a_second_process_is_refused_while_the_first_is_connected():
     assert refused.value.expulsion is Expulsion.OUTDATED
 
 
+def test_a_member_that_starts_again_in_its_process_is_accepted_while_its_stream_looks_open():
+    peers = PeerIncarnations()
+    before, repaired = (
+        hello_to(ONE, replace(PEER, incarnation=incarnation, start_id=11)) for incarnation in (5, 6)
+    )
+    peers.check_hello(before, HERE, ROSTER)
+    peers.check_hello(repaired, HERE, ROSTER, is_connected=True)
+    assert peers.is_current(repaired)
+
+
 def test_another_process_of_the_same_incarnation_is_outdated():
     """Two processes began with copies of one directory."""
     peers = PeerIncarnations()

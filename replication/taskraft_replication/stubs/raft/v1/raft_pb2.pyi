@@ -262,7 +262,7 @@ class Hello(_message.Message):
     highest_program_version: _builtins.int
     """Highest version of the program above this protocol that the sender speaks."""
     start_id: _builtins.int
-    """Random number of this start of the sender. Two processes with copies of one data directory may
+    """Random number of the process of the sender. Two processes with copies of one data directory may
     have the same incarnation. A receiver refuses a process while another process of the same member
     is connected.
     """
