@@ -27,16 +27,16 @@ from taskraft_service import limits
 from taskraft_service.stubs.externalscaler import external_scaler_pb2 as scaler_pb
 
 WorstRequest: TypeAlias = Callable[[Stage], Awaitable[Message]]
-"""Prepares the state of the node, and returns the request."""
+"""Prepares the node for the most expensive request of a method, and returns this request."""
 
 FILTER: Final = " OR ".join(f'type = "*a*b*c{number}"' for number in range(64))
-"""A filter that no task passes, with many comparisons."""
+"""A filter with many comparisons, which matches no task."""
 PATTERNS: Final = tuple(f"tube.{number:03}*" for number in range(limits.NAMES_MAX))
 HEADERS: Final = {f"header{number}": b"x" * 64 for number in range(32)}
 FAILURE: Final = task_pb2.Failure(type="x" * 200, message="x" * 4_000)
 LINEARIZABLE: Final = task_pb2.Consistency(level=task_pb2.Consistency.LINEARIZABLE)
 MANY: Final = 10_000
-"""Number of tasks, leases or members of what a request ends, starts or lists."""
+"""Number of tasks, leases or group members that one request ends, starts or lists."""
 
 
 def _always(message: Message) -> WorstRequest:

@@ -104,7 +104,7 @@ def announced_by(header: pb.SnapshotHeader) -> Message:
 
 
 class _Breaks:
-    """Logs why attempts of a transfer broke: the first of equal reasons, then the others' number.
+    """Logs why attempts of a transfer broke: of equal reasons, the first one and then the number.
 
     Progress, or another reason, ends the count.
     """

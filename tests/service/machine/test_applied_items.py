@@ -1,4 +1,4 @@
-"""One call of ``apply`` ends after entries that have changed many tasks, so that others can run."""
+"""Entries that change many tasks are applied in several calls, so that other work runs between."""
 
 import pytest
 

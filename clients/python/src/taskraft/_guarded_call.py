@@ -1,4 +1,4 @@
-"""Await code of an app so that nothing it raises ends the event loop or looks like a request."""
+"""Await code of an app whose exceptions must neither end the event loop nor look like requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def guarded(call: Callable[[], Awaitable[Value]], is_cancelled: Callable[[
 
     Raises:
         asyncio.CancelledError: the call was cancelled, and `is_cancelled` returned True.
-        Exception: the failure, a HandlerError for what is no ordinary exception.
+        Exception: the failure, or a HandlerError if it cannot be passed on.
     """
     running = asyncio.current_task()
     assert running is not None
@@ -41,7 +41,7 @@ async def guarded(call: Callable[[], Awaitable[Value]], is_cancelled: Callable[[
 
 
 async def _take_back(running: asyncio.Task[Any], cancelling: int) -> None:
-    """Take back the cancellations of a call that has ended, seen by its code or not."""
+    """Undo cancellations by a call that has ended, also one that its code has not seen."""
     while running.cancelling() > cancelling:
         running.uncancel()
     with suppress(asyncio.CancelledError):  # of a `cancel` after which the call did not wait

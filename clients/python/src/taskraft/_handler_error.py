@@ -7,7 +7,7 @@ from typing import Final
 
 
 class HandlerError(Exception):
-    """A handler, or other code of the app, has raised what is no ordinary exception.
+    """A handler, or other code of the app, has raised an exception that cannot be passed on.
 
     `KeyboardInterrupt`, `SystemExit` and `GeneratorExit` would end an event loop or a thread, a
     future cannot hold `StopIteration`, and `asyncio.CancelledError` would look like a cancellation

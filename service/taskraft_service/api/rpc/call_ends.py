@@ -37,8 +37,8 @@ KEYS_MAX: Final = 1_000
 CANCELLED_AT_ONCE: Final = 100
 """Maximum number of calls that are cancelled in one iteration of the event loop."""
 CONFIRMATION_SECONDS: Final = 0.8
-"""Maximum time that a node waits for the answer of a call that the leader was asked to end. Shorter
-than the time that a failed node gives to its running calls."""
+"""Time in which a call must be answered after the leader was asked to end the call. The time is
+shorter than the time that a failed node gives to its running calls."""
 
 
 _Target: TypeAlias = tuple[grpc.aio.Channel, str]

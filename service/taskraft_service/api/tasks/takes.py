@@ -222,7 +222,7 @@ class TakeHandler:
             NotProposed: this node does not serve any more.
         """
         if not self._may_wait():
-            # The waiting calls have been redirected, and nothing would end this call.
+            # This node has redirected its waiting calls, and would not redirect a later one.
             raise NotProposed("this node does not lead")
         until = asyncio.get_running_loop().time() + seconds
         tubes: Sequence[str] = ()

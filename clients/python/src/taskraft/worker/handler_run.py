@@ -147,7 +147,7 @@ class HandlerRun(ABC):
 
         Raises:
             asyncio.CancelledError: the worker has cancelled the call.
-            Exception: the failure, a HandlerError for what is no ordinary exception.
+            Exception: the failure, or a HandlerError if it cannot be passed on.
         """
         try:
             return await guarded(call, self._is_cancelled)

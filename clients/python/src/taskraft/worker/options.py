@@ -193,7 +193,7 @@ a BURIED task may never be kicked.
 """
 CRON_FIELDS: Final = 5
 TUBE_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-"""Names of tubes, as the server accepts them."""
+"""Pattern of the names that the server accepts for tubes."""
 
 PUT_OPTIONS: Final = (
     "retry",

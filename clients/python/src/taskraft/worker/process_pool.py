@@ -317,7 +317,7 @@ class ProcessPool:
             self._failing -= 1
 
     async def _start_again(self) -> None:
-        """Start a process, after as many failed starts as it takes."""
+        """Start a process; try again until a start succeeds."""
         while True:
             await asyncio.sleep(RESTART_SECONDS)
             try:

@@ -78,7 +78,7 @@ class Watchdog:
         """Prepare the thread.
 
         Args:
-            is_of_process: the process ends after its worker, signalled or not.
+            is_of_process: the process ends after its worker, whether or not a signal has come.
         """
         self._is_of_process = is_of_process
         self._life = ProcessLife()
@@ -296,7 +296,7 @@ os.register_at_fork(
 
 @contextmanager
 def process_watched() -> Iterator[None]:
-    """Handle signals in a block before and after the workers of this process, too."""
+    """While the block runs, handle signals, also before the first worker and after the last one."""
     global _installed  # noqa: PLW0603 - one per process, as signals are
     watchdog = Watchdog(is_of_process=True)
     watchdog.install()
@@ -310,7 +310,7 @@ def process_watched() -> Iterator[None]:
 
 @contextmanager
 def worker_watched(worker: WatchedWorker) -> Iterator[Watchdog]:
-    """Let signals stop a worker in a block.
+    """While the block runs, let a signal stop the worker.
 
     After a signal, the watchdog goes on after the block: the process was asked to end.
 

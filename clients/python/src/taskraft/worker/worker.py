@@ -203,7 +203,7 @@ class Worker:
         return self.life.is_stopping
 
     def watched(self) -> AbstractContextManager[Watchdog | None]:
-        """Let signals stop the worker in a block, unless `signals` is False.
+        """While the block runs, let a signal stop the worker; not if `signals` is False.
 
         Raises:
             ValueError: this is not the main thread.
