@@ -23,6 +23,7 @@ from taskraft._durations import Duration, milliseconds
 from taskraft._error_translation import raise_refused_items, refused_items
 from taskraft._leader_caller import new_request_id
 from taskraft._message_fields import consistency_of, set_field
+from taskraft._request_batcher import MESSAGE_ITEMS_MAX
 from taskraft._task import Task, TaskPage
 from taskraft._task_selection import (
     Key,
@@ -30,7 +31,6 @@ from taskraft._task_selection import (
     TaskChanges,
     TaskSelection,
     Where,
-    count_of,
     name_selected_task,
     selector_of,
     update_of,
@@ -187,11 +187,25 @@ class AsyncSelectedTasks(AsyncWaits):
             tube=self.name, delay_ms=milliseconds(delay, "delay")
         )
         if ids is None:
-            set_field(request, "count", count)
-        else:
-            request.selector.CopyFrom(selector_of(ids))
+            return await self._kick_first(request, count, timeout)
+        request.selector.CopyFrom(selector_of(ids))
         answers = await self._change(lambda node: node.tasks.KickTasks, request, timeout, ids)
         return Kicked(sum(answer.count for answer in answers), answers[-1].buried)
+
+    async def _kick_first(
+        self, request: task_service_pb2.KickTasksRequest, count: int, timeout: Duration | None
+    ) -> Kicked:
+        """Kick buried tasks, at most 1 000 in each call, until ``count`` tasks are kicked."""
+        kicked = 0
+        while True:
+            set_field(request, "count", min(count - kicked, MESSAGE_ITEMS_MAX))
+            request.request_id = new_request_id()
+            answer = await self._connection.call(
+                lambda node: node.tasks.KickTasks, request, timeout=timeout
+            )
+            kicked += answer.count
+            if kicked >= count or answer.count < request.count:
+                return Kicked(kicked, answer.buried)
 
     async def bury(
         self, tasks: TaskSelection, *, reason: Reason = "", timeout: Duration | None = None
@@ -281,37 +295,60 @@ class AsyncSelectedTasks(AsyncWaits):
         method: Callable[[NodeStubs], AsyncUnaryMethod[Change, Changed]],
         request: Change,
         timeout: Duration | None,
-        tasks: TaskSelection | None,
+        tasks: TaskSelection,
     ) -> list[Changed]:
-        """Send the call, and the follow-up calls of a filter; return all responses.
+        """Send one call for each 1 000 named tasks, or the calls of a filter; return all responses.
 
-        After each response, the selection `tasks` reports the number of changed tasks.
+        After each response, a filter reports the number of changed tasks.
 
         Raises:
-            TaskraftError: the only task was refused.
+            TaskraftError: the only task was refused, or a call failed; earlier calls have taken
+                effect.
             ItemsRefused: some of several tasks were refused; the other tasks were changed.
         """
+        if isinstance(tasks, Where):
+            return await self._change_matching(method, request, timeout, tasks)
+        ids, keys = list(request.selector.ids), list(request.selector.keys)
+        answers: list[Changed] = []
+        refused: dict[int, errors.TaskraftError] = {}
+        for first in range(0, max(len(ids), len(keys), 1), MESSAGE_ITEMS_MAX):
+            end = first + MESSAGE_ITEMS_MAX
+            part = task_pb2.TaskSelector(ids=ids[first:end], keys=keys[first:end])
+            request.selector.CopyFrom(part)
+            request.request_id = new_request_id()
+            answer = await self._connection.call(method, request, timeout=timeout)
+            answers.append(answer)
+            for item, error in refused_items(answer.errors).items():
+                name_selected_task(error, self.name, part, item)
+                refused[first + item] = error
+        raise_refused_items(refused, max(len(ids), len(keys)))
+        return answers
+
+    async def _change_matching(
+        self,
+        method: Callable[[NodeStubs], AsyncUnaryMethod[Change, Changed]],
+        request: Change,
+        timeout: Duration | None,
+        tasks: Where,
+    ) -> list[Changed]:
+        """Send the calls of a filter; see `_change`."""
         answers: list[Changed] = []
         refused: dict[int, errors.TaskraftError] = {}
         while True:
             request.request_id = new_request_id()
             answer = await self._connection.call(method, request, timeout=timeout)
             answers.append(answer)
-            if isinstance(tasks, Where) and tasks.report is not None:
+            if tasks.report is not None:
                 tasks.report(_changed_count(answer))
             for error in refused_items(answer.errors).values():
                 refused[len(refused)] = error  # a filter reports refusals in order of the ids
             if not answer.continue_after_id:
                 break
             request.selector.after_id = answer.continue_after_id
-            if isinstance(tasks, Where) and tasks.report_id is not None:
+            if tasks.report_id is not None:
                 tasks.report_id(answer.continue_after_id)
-        if request.selector.filter and refused:
+        if refused:
             raise errors.ItemsRefused(refused, items=len(refused))
-        refused = refused_items(answers[0].errors)
-        for item, error in refused.items():
-            name_selected_task(error, self.name, request.selector, item)
-        raise_refused_items(refused, count_of(request.selector))
         return answers
 
     async def list(
