@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from taskraft_replication.core.types import (
+    NO_MEMBER,
     ConfState,
     LogIndex,
     MemberId,
@@ -29,6 +30,7 @@ from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.snapshot_inbox import SnapshotInbox
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
+from tests.replication.held_log import HeldLog
 
 META = SnapshotMeta(LogIndex(9), Term(2), ConfState(voters=(MemberId(1), MemberId(2))))
 
@@ -95,6 +97,8 @@ class Member:
     def __init__(self, path, member: int, cluster_id: str = "test", incarnation: int = 1) -> None:
         self.membership = Membership(cluster_id, 0, MemberId(member), incarnation)
         self.transport = GrpcTransport()
+        self.leader = NO_MEMBER
+        self.log = HeldLog()
         self.received: list[Message] = []
         self.beacon = b""
         """The beacon that this member sends with each heartbeat."""

@@ -33,7 +33,7 @@ from taskraft_replication.membership.roster import was_removed, with_configured
 from taskraft_replication.node.bootstrap import ClusterBootstrap
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.leader_loss import LeaderLossCampaign
-from taskraft_replication.node.node_effects import PeerReceiver
+from taskraft_replication.node.node_effects import OwnLog, PeerReceiver
 from taskraft_replication.node.open_storage import storage_config
 from taskraft_replication.peers.contract import Membership
 from taskraft_replication.peers.handshake import (
@@ -154,6 +154,7 @@ class FoundingNode:
             self._preferred,
             self.bootstrap,
             LeaderLossCampaign(self.driver, 50, self._rng.random, lambda: self.is_running),
+            OwnLog(self.storage.view, lambda: self.driver.core.commit_index, self),
             self,
         )
         self._own = Membership(

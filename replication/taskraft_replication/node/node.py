@@ -26,7 +26,7 @@ from taskraft_replication.node.bootstrap import ClusterBootstrap
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.leader_loss import LeaderLossCampaign
 from taskraft_replication.node.member_requests import MemberRequests
-from taskraft_replication.node.node_effects import NodeEffects, PeerReceiver
+from taskraft_replication.node.node_effects import NodeEffects, OwnLog, PeerReceiver
 from taskraft_replication.node.observers import Observers
 from taskraft_replication.node.open_storage import open_storage
 from taskraft_replication.node.status import NodeStatus, status_of
@@ -150,7 +150,12 @@ class Node:
             PROCESS_ID,
         )
         receiver = PeerReceiver(
-            self._driver, self._preferred, self._bootstrap, self._leader_loss, self
+            self._driver,
+            self._preferred,
+            self._bootstrap,
+            self._leader_loss,
+            OwnLog(self._storage.view, lambda: self._driver.core.commit_index, self),
+            self,
         )
         roster = self._driver.membership.roster
         roster = with_configured(roster, config.members, roster)

@@ -10,12 +10,22 @@ from typing import Protocol, TypeVar
 
 from taskraft_replication.background import Background
 from taskraft_replication.beacons import Beacons
-from taskraft_replication.core.types import MemberId, Message, Snapshot, SnapshotMeta, Term
+from taskraft_replication.core.types import (
+    NO_MEMBER,
+    Entry,
+    LogIndex,
+    MemberId,
+    Message,
+    Snapshot,
+    SnapshotMeta,
+    Term,
+)
 from taskraft_replication.driver.driver import RaftDriver
 from taskraft_replication.driver.preferred_followers import PreferredFollowers
 from taskraft_replication.effects import StorageWork
 from taskraft_replication.errors import (
     DirectoryRefused,
+    LogDamaged,
     MessageMalformed,
     SnapshotBroken,
     SnapshotBusy,
@@ -28,7 +38,9 @@ from taskraft_replication.node.leader_loss import LeaderLossCampaign
 from taskraft_replication.node.storage_worker import StorageWorker
 from taskraft_replication.peers.contract import Peers, PreferredSet
 from taskraft_replication.snapshots.source import OutgoingSnapshot
+from taskraft_replication.storage.log_parts import LogKnowledge, ReadableLog
 from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot
+from taskraft_replication.storage.stored_log import StoredLog
 
 T = TypeVar("T")
 
@@ -157,6 +169,29 @@ class NodeEffects:
             self._host.pump()
 
 
+class OwnLog:
+    """The log of a node as a ``ReadableLog``: damage stops the node, whoever reads."""
+
+    def __init__(
+        self, view: StoredLog, commit_index: Callable[[], LogIndex], host: EffectsHost
+    ) -> None:
+        self._view = view
+        self._commit_index = commit_index
+        self._host = host
+
+    def knowledge(self) -> LogKnowledge:
+        """Return the stored entries, and the commit index."""
+        return LogKnowledge(self._view.runs(), self._commit_index())
+
+    def entries(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> Sequence[Entry]:
+        """Return entries from ``lo`` to below ``hi``; see ``ReadableLog``."""
+        try:
+            return self._view.entries(lo, hi, bytes_max)
+        except LogDamaged as error:
+            self._host.fail(error)
+            raise
+
+
 class PeerReceiver:
     """The ``Receiver`` of a node."""
 
@@ -166,6 +201,7 @@ class PeerReceiver:
         preferred: PreferredFollowers,
         bootstrap: ClusterBootstrap,
         leader_loss: LeaderLossCampaign,
+        log: ReadableLog,
         host: EffectsHost,
     ) -> None:
         self._driver = driver
@@ -173,6 +209,12 @@ class PeerReceiver:
         self._bootstrap = bootstrap
         self._leader_loss = leader_loss
         self._host = host
+        self.log = log
+
+    @property
+    def leader(self) -> MemberId:
+        """Member that leads as far as this member knows, or ``NO_MEMBER``."""
+        return self._driver.core.leader if self._host.is_running else NO_MEMBER
 
     def receive(self, messages: Sequence[Message]) -> None:
         """Process messages from one peer, in the order in which it sent them.

@@ -26,6 +26,7 @@ from taskraft_replication.machine import StagedState, StateMachine
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.open_storage import open_rebuild
 from taskraft_replication.peers.contract import PROCESS_ID, Membership
+from taskraft_replication.peers.log_transfer import OfferedLog
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.state_transfer import FetchedState, fetch_state
 from taskraft_replication.storage.snapshot_inbox import SnapshotInbox
@@ -53,6 +54,7 @@ async def repair_state(
     config: NodeConfig,
     machine: StateMachine,
     security: PeerSecurity | None,
+    offer: Callable[[OfferedLog], object],
     report: Callable[[str], object],
 ) -> None:
     """Replace the state of ``machine`` by the state of a peer; retry until a peer has answered.
@@ -63,6 +65,7 @@ async def repair_state(
         config: the settings of the member.
         machine: a machine whose state is empty or older than the log.
         security: certificates of the peer port.
+        offer: lets other members read the log of this member meanwhile.
         report: receives the reason for which an attempt has failed.
 
     Raises:
@@ -84,6 +87,7 @@ async def repair_state(
             )
         inbox = SnapshotInbox(rebuild.fs, rebuild.metadata.directory)
         attempts = _Attempts(config, rebuild, machine, security, inbox, report)
+        offer(OfferedLog(attempts.own, rebuild.roster, rebuild))
         begin = first_peer(len(peers))
         for attempt in count():
             first = (begin + attempt) % len(peers)
@@ -117,7 +121,7 @@ class _Attempts:
         self._report = report
         self.unknown_formats: list[FormatUnknown] = []
         """The refusals of states that peers of other releases have sent in this round."""
-        self._own = Membership(
+        self.own = Membership(
             config.cluster_id,
             config.group_id,
             config.member_id,
@@ -132,7 +136,7 @@ class _Attempts:
         """Fetch the state of a peer and use it; return False if the peer has no usable state."""
         try:
             fetched = await fetch_state(
-                peer, self._own, self._security, self._inbox, self._rebuild.refusal_of
+                peer, self.own, self._security, self._inbox, self._rebuild.refusal_of
             )
             staged = await self._stage(fetched)
         except aio.AioRpcError as error:

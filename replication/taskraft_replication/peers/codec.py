@@ -67,7 +67,7 @@ def encode_message(message: Message) -> pb.RaftMessage:
     Snapshots and local messages are not encoded.
     """
     encoded = _encode_fields(message)
-    _add_entries(encoded, message.entries)
+    add_entries(encoded, message.entries)
     return encoded
 
 
@@ -94,7 +94,10 @@ def _encode_fields(message: Message) -> pb.RaftMessage:
     return encoded
 
 
-def _add_entries(encoded: pb.RaftMessage, entries: Iterable[Entry]) -> None:
+def add_entries(
+    encoded: pb.RaftMessage | pb.FetchEntriesResponse, entries: Iterable[Entry]
+) -> None:
+    """Append entries to those of a message."""
     for entry in entries:
         encoded.entries.add(
             term=entry.term,
@@ -141,10 +144,10 @@ def _message_parts(message: Message) -> list[bytes]:
     small = pb.RaftMessage()
     for entry in message.entries:
         if len(entry.data) < _LARGE_BYTES:
-            _add_entries(small, (entry,))
+            add_entries(small, (entry,))
             continue
         around = pb.RaftMessage()
-        _add_entries(around, (Entry(entry.term, entry.index, b"", entry.kind),))
+        add_entries(around, (Entry(entry.term, entry.index, b"", entry.kind),))
         fields = around.entries[0].SerializeToString()
         parts.append(small.SerializeToString())
         small.Clear()
@@ -209,15 +212,23 @@ def decode_message(encoded: pb.RaftMessage) -> Message:
     )
 
 
+def decode_entry(encoded: pb.RaftEntry) -> Entry:
+    """Return a decoded entry.
+
+    Raises:
+        MessageMalformed: the kind of the entry is unknown.
+    """
+    kind = EntryKind.NORMAL if encoded.kind == pb.NORMAL else _ENTRY_KIND_IN.get(encoded.kind)
+    if kind is None:
+        raise MessageMalformed(f"unknown kind of entry {encoded.kind}")
+    return Entry(Term(encoded.term), LogIndex(encoded.index), encoded.data, kind)
+
+
 def _decode_entries(encoded: pb.RaftMessage, *, follows: bool) -> tuple[Entry, ...]:
-    entries: list[Entry] = []
-    for expected, each in enumerate(encoded.entries, encoded.index + 1):
-        kind = EntryKind.NORMAL if each.kind == pb.NORMAL else _ENTRY_KIND_IN.get(each.kind)
-        if kind is None:
-            raise MessageMalformed(f"unknown kind of entry {each.kind}")
+    entries = [decode_entry(each) for each in encoded.entries]
+    for expected, each in enumerate(entries, encoded.index + 1):
         if follows and (each.index != expected or not 0 < each.term <= encoded.term):
             raise MessageMalformed(f"entry {each.index} of term {each.term} is out of place")
-        entries.append(Entry(Term(each.term), LogIndex(each.index), each.data, kind))
     return tuple(entries)
 
 

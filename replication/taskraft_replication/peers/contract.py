@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeAlias
 from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotMeta, Term
 from taskraft_replication.errors import DirectoryRefused
 from taskraft_replication.machine import SnapshotReader
+from taskraft_replication.storage.log_parts import ReadableLog
 
 PreferredSet: TypeAlias = frozenset[MemberId] | None
 """Followers that get entries at once; None stands for all followers."""
@@ -82,6 +83,14 @@ class Receiver(Protocol):
 
     All methods are called on the event loop.
     """
+
+    @property
+    def leader(self) -> MemberId:
+        """Member that leads as far as this member knows, or ``NO_MEMBER``."""
+
+    @property
+    def log(self) -> ReadableLog:
+        """The log, for a member whose log is damaged."""
 
     def receive(self, messages: Sequence[Message]) -> None:
         """Process messages from one peer, in the order in which it sent them."""

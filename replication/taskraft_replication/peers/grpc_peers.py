@@ -6,6 +6,7 @@ import asyncio
 import logging
 from asyncio import sleep as pause
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import grpc
@@ -68,6 +69,13 @@ CHANNEL_OPTIONS: Final = (
 )
 
 _log = logging.getLogger(__name__)
+
+
+def channel_to(address: str, node: str, security: PeerSecurity | None) -> aio.Channel:
+    """Return a channel to the peer port of a node; the caller closes it."""
+    if security is None:
+        return aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return security.channel(address, node, CHANNEL_OPTIONS)
 
 
 class GrpcPeers:
@@ -197,11 +205,7 @@ class GrpcPeers:
             tls = None if security is None else security.frame_tls(node)
             return connect(address, ticket, tls, on_change)
 
-        def open_channel() -> aio.Channel:
-            if security is None:
-                return aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-            return security.channel(address, node, CHANNEL_OPTIONS)
-
+        open_channel = partial(channel_to, address, node, security)
         link = PeerLink(member, open_channel, open_connection, self.membership, self)
         self._links[member] = link
         link.set_leading_term(self._leading_term)

@@ -118,6 +118,25 @@ def _versions(lowest: int, highest: int) -> str:
     return f"version {highest}" if lowest == highest else f"versions {lowest} to {highest}"
 
 
+def check_peer(hello: pb.Hello, own: Membership, roster: Roster) -> None:
+    """Check the introduction of a peer, except which of its starts it is.
+
+    Raises:
+        PeerRefused: no common protocol version, wrong cluster or receiver, or other founders.
+        PeerExpelled: the member was removed, has another data directory or too old a release.
+    """
+    common_version(hello)
+    if hello.cluster_id != own.cluster_id:
+        raise PeerRefused(f"cluster {hello.cluster_id!r} is not {own.cluster_id!r}")
+    if hello.receiver != own.member_id:
+        raise PeerRefused(f"this is member {own.member_id}, not {hello.receiver}")
+    if hello.sender < 1 or hello.sender == own.member_id:
+        raise PeerRefused(f"member {hello.sender} cannot be a peer of {own.member_id}")
+    check_program(hello, own)
+    check_founders(hello, own, roster)
+    check_directory(MemberId(hello.sender), hello.directory_id, roster)
+
+
 def check_directory(member: MemberId, directory_id: str, roster: Roster) -> None:
     """Check that a peer is a current member with the data directory known for it.
 

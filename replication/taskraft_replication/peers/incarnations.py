@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskraft_replication.core.types import MemberId, Roster
-from taskraft_replication.errors import PeerRefused
+from taskraft_replication.core.types import Roster
 from taskraft_replication.peers.contract import Membership
-from taskraft_replication.peers.handshake import (
-    Expulsion,
-    PeerExpelled,
-    check_directory,
-    check_founders,
-    check_program,
-    common_version,
-)
+from taskraft_replication.peers.handshake import Expulsion, PeerExpelled, check_peer
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 
@@ -46,16 +38,7 @@ class PeerIncarnations:
             PeerExpelled: the member was removed, has another data directory or an outdated
                 incarnation, or another process of the member is connected.
         """
-        common_version(hello)
-        if hello.cluster_id != own.cluster_id:
-            raise PeerRefused(f"cluster {hello.cluster_id!r} is not {own.cluster_id!r}")
-        if hello.receiver != own.member_id:
-            raise PeerRefused(f"this is member {own.member_id}, not {hello.receiver}")
-        if hello.sender < 1 or hello.sender == own.member_id:
-            raise PeerRefused(f"member {hello.sender} cannot be a peer of {own.member_id}")
-        check_program(hello, own)
-        check_founders(hello, own, roster)
-        check_directory(MemberId(hello.sender), hello.directory_id, roster)
+        check_peer(hello, own, roster)
         now = _start_in(hello)
         key = (hello.group_id, hello.sender)
         _check_start(hello, self._current.get(key, now), is_connected=is_connected)

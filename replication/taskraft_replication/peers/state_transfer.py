@@ -11,14 +11,12 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from grpc import aio
-
 from taskraft_replication.core.types import MemberId, MemberInfo, SnapshotMeta
 from taskraft_replication.errors import SnapshotBroken
 from taskraft_replication.membership.codec import encode_conf_state
 from taskraft_replication.peers.codec import decode_snapshot_meta
 from taskraft_replication.peers.contract import Membership
-from taskraft_replication.peers.grpc_peers import CHANNEL_OPTIONS, GrpcPeers
+from taskraft_replication.peers.grpc_peers import GrpcPeers, channel_to
 from taskraft_replication.peers.handshake import hello_to
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.snapshot_stream import STALL_SECONDS_MAX, pieces_of
@@ -76,12 +74,7 @@ async def fetch_state(
         TimeoutError: the peer sends nothing.
         OSError: the disk is full or broken.
     """
-    channel = (
-        aio.insecure_channel(peer.peer_address, options=CHANNEL_OPTIONS)
-        if security is None
-        else security.channel(peer.peer_address, peer.name, CHANNEL_OPTIONS)
-    )
-    async with channel:
+    async with channel_to(peer.peer_address, peer.name, security) as channel:
         request = pb.FetchStateRequest(hello=hello_to(peer.member, own))
         parts = aiter(PeerServiceStub(channel).FetchState(request))
         header = (await _next_of(parts)).header

@@ -16,11 +16,13 @@ from typing import Final, TypeVar
 import grpc
 from grpc import aio
 
+from taskraft_replication.core.errors import Compacted, EntryUnavailable
 from taskraft_replication.core.types import MemberId, Roster
 from taskraft_replication.errors import (
     GroupAbsent,
     MessageMalformed,
     PeerRefused,
+    ReplicationError,
     SnapshotBroken,
     SnapshotBusy,
     SnapshotUnusable,
@@ -36,9 +38,11 @@ from taskraft_replication.peers.handshake import (
     Expulsion,
     PeerExpelled,
     answer_to,
+    check_peer,
 )
 from taskraft_replication.peers.incarnations import PeerIncarnations
 from taskraft_replication.peers.incoming_stream import IncomingStream
+from taskraft_replication.peers.log_transfer import OfferedLog, description_of, offer_entries
 from taskraft_replication.peers.peer_port import CONNECTIONS_MAX, PeerPort
 from taskraft_replication.peers.pieces import FrameInvalid
 from taskraft_replication.peers.reported_calls import ReportedCalls
@@ -101,6 +105,7 @@ class GrpcTransport(PeerServiceServicer):
         self._security = security
         self._beside = beside
         self._groups: dict[int, GrpcPeers] = {}
+        self._offered: dict[int, OfferedLog] = {}
         self._incarnations = PeerIncarnations()
         self._tickets = ConnectionTickets(FRAME_BYTES_LIMIT, HALF_RECEIVED_BYTES_MAX)
         self._port = PeerPort(self._tickets, security, connections_max)
@@ -153,8 +158,13 @@ class GrpcTransport(PeerServiceServicer):
         """
         peers = GrpcPeers(membership, receiver, self._security)
         peers.set_roster(roster)
+        self._offered.pop(membership.group_id, None)
         self._groups[membership.group_id] = peers
         return peers
+
+    def offer_log(self, offered: OfferedLog) -> None:
+        """Let other members read the log of a member that repairs itself, until it joins."""
+        self._offered[offered.membership.group_id] = offered
 
     def renew(self) -> None:
         """Reconnect to all peers with the current credentials."""
@@ -260,6 +270,34 @@ class GrpcTransport(PeerServiceServicer):
         except (SnapshotBroken, OSError) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
+    async def DescribeLog(
+        self,
+        request: pb.DescribeLogRequest,
+        context: aio.ServicerContext[pb.DescribeLogRequest, pb.DescribeLogResponse],
+    ) -> pb.DescribeLogResponse:
+        """Tell a member whose log is damaged which entries this member can read."""
+        self._port.call_arrived(context.peer())
+        try:
+            return description_of(self._log_for(request.hello, self._node_of(context)))
+        except ReplicationError as error:
+            await context.abort(_status_of(error), str(error))
+
+    async def FetchEntries(
+        self,
+        request: pb.FetchEntriesRequest,
+        context: aio.ServicerContext[pb.FetchEntriesRequest, pb.FetchEntriesResponse],
+    ) -> AsyncIterator[pb.FetchEntriesResponse]:
+        """Send entries to a member whose log is damaged."""
+        self._port.call_arrived(context.peer())
+        try:
+            offered = self._log_for(request.hello, self._node_of(context))
+            async for piece in offer_entries(offered.log, request):
+                yield piece
+        except ReplicationError as error:
+            await context.abort(_status_of(error), str(error))
+        except (Compacted, EntryUnavailable, OSError) as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the entries are gone: {error!r}")
+
     async def DescribeMember(
         self,
         request: pb.DescribeMemberRequest,
@@ -314,6 +352,27 @@ class GrpcTransport(PeerServiceServicer):
         )
         return peers
 
+    def _log_for(self, hello: pb.Hello, node: str) -> OfferedLog:
+        """Return the log of this process's member for the peer that has sent a ``Hello``.
+
+        The request does not count as a start of the peer.
+
+        Raises:
+            GroupAbsent: this process has no log of the group, or has not opened the log yet.
+            PeerRefused, MemberUnproven: the peer is no member.
+        """
+        offered, peers = self._offered.get(hello.group_id), self._groups.get(hello.group_id)
+        if peers is not None:
+            receiver = peers.receiver
+            offered = OfferedLog(peers.membership, peers.roster, receiver.log, receiver.leader)
+        if offered is None:
+            raise GroupAbsent(f"this process has not opened the log of group {hello.group_id} yet")
+        if self._security is not None:
+            check_node(node, MemberId(hello.sender), offered.roster)
+        check_peer(hello, offered.membership, offered.roster)
+        _check_receiver(MemberId(hello.sender), offered.roster)
+        return offered
+
     def _is_removed(self, hello: pb.Hello) -> bool:
         peers = self._groups.get(hello.group_id)
         return peers is not None and was_removed(peers.roster, MemberId(hello.sender))
@@ -346,13 +405,22 @@ class GrpcTransport(PeerServiceServicer):
 
 
 def _check_receiver(member: MemberId, roster: Roster) -> None:
-    """Check that this node knows a member to which it sends its state: the state has all tasks.
+    """Check that this node knows a member to which it sends its state or entries of its log.
 
     Raises:
         MemberUnproven: the roster lacks the member.
     """
     if find(roster, member) is None:
         raise MemberUnproven(f"member {member} is not known here")
+
+
+def _status_of(error: ReplicationError) -> grpc.StatusCode:
+    """Return the status of a call for entries that failed."""
+    if isinstance(error, MessageMalformed):
+        return grpc.StatusCode.INVALID_ARGUMENT
+    if isinstance(error, PeerRefused) and not isinstance(error, GroupAbsent | MemberUnproven):
+        return grpc.StatusCode.FAILED_PRECONDITION
+    return grpc.StatusCode.UNAVAILABLE
 
 
 def _metadata_of(error: PeerRefused) -> tuple[tuple[str, str], ...]:

@@ -120,13 +120,15 @@ def decode_chain(
         index = LogIndex(index + 1)
 
 
-def decode_behind(raw: bytes, offset: int, salt: int) -> Iterator[Record]:
-    """Yield every valid record from ``offset`` on, consecutive or not."""
+def decode_behind(raw: bytes, offset: int, salt: int) -> Iterator[tuple[int, Record]]:
+    """Yield every valid record from ``offset`` on with its offset, consecutive or not."""
     while True:
         offset = raw.find(_MAGIC, offset)
         if offset < 0:
             return
         record = decode_record(raw, offset, salt) if offset % 8 == 0 else None
-        if record is not None:
-            yield record
-        offset += 4
+        if record is None:
+            offset += 4
+            continue
+        yield offset, record
+        offset += record.size

@@ -24,6 +24,7 @@ from taskraft_replication.storage.segment import (
     create_segment,
     read_segment,
     segment_name,
+    segment_prefix,
 )
 from taskraft_replication.storage.segment_log import LOG_DIRECTORY, SegmentLog
 from taskraft_replication.storage.stored_log import TermIndex
@@ -108,7 +109,7 @@ def recover(
     start, salt = metadata.log_start(), metadata.salt()
     directory = f"{metadata.directory}/{LOG_DIRECTORY}"
     mark_file = MarkFile.open(fs, f"{metadata.directory}/mark")
-    mark = _valid_mark(f"{metadata.directory}/mark", mark_file.current, start)
+    mark = valid_mark(f"{metadata.directory}/mark", mark_file.current, start)
     names = _remove_leftovers(fs, directory, start)
     recovered = RecoveredLog(start, recent)
     raw = b""
@@ -133,7 +134,7 @@ def recover(
     return recovered, recovered.open_log(fs, metadata, mark_file, segment_bytes)
 
 
-def _valid_mark(path: str, mark: Mark, start: LogStart) -> Mark:
+def valid_mark(path: str, mark: Mark, start: LogStart) -> Mark:
     """Return the mark, or a mark at the start of the log if the log was replaced since."""
     if mark.generation > start.generation:
         raise LogDamaged(
@@ -145,7 +146,8 @@ def _valid_mark(path: str, mark: Mark, start: LogStart) -> Mark:
 
 
 def _remove_leftovers(fs: FileSystem, directory: str, start: LogStart) -> list[str]:
-    """Delete leftovers of an interrupted trim, reset or new segment; return the segment names."""
+    """Delete leftovers of an interrupted trim, reset, copy or new segment; return the segments."""
+    generation = segment_prefix(start.generation)
     first = segment_name(start.generation, LogIndex(start.index + 1))
     kept: list[str] = []
     refuse: list[str] = []
@@ -154,7 +156,8 @@ def _remove_leftovers(fs: FileSystem, directory: str, start: LogStart) -> list[s
     except FileNotFoundError as error:
         raise LogDamaged(f"{directory} is missing") from error
     for name in names:
-        (kept if name.endswith(SUFFIX) and name >= first else refuse).append(name)
+        is_used = name.startswith(generation) and name.endswith(SUFFIX) and name >= first
+        (kept if is_used else refuse).append(name)
     for name in refuse:
         fs.remove(f"{directory}/{name}")
     if refuse:
@@ -165,7 +168,7 @@ def _remove_leftovers(fs: FileSystem, directory: str, start: LogStart) -> list[s
 def _check_behind(directory: str, raw: bytes, segment: Segment, salt: int) -> None:
     """Check that no later batch states that the first unreadable record was durable."""
     broken = segment.last_index + 1
-    for record in decode_behind(raw, segment.end, salt):
+    for _, record in decode_behind(raw, segment.end, salt):
         if record.synced >= broken:
             raise LogDamaged(
                 f"{directory}/{segment.name}: entry {broken} is unreadable, but entry "

@@ -30,9 +30,19 @@ RECORDS_OFFSET: Final = 64
 SUFFIX: Final = ".log"
 
 
+def segment_prefix(generation: int) -> str:
+    """Return the first part of the file names of a generation."""
+    return f"{generation:08x}-"
+
+
 def segment_name(generation: int, first_index: LogIndex) -> str:
     """Return the file name of a segment; names sort in the order of the segments."""
-    return f"{generation:08x}-{first_index:016x}{SUFFIX}"
+    return f"{segment_prefix(generation)}{first_index:016x}{SUFFIX}"
+
+
+def first_index_in(name: str) -> LogIndex:
+    """Return the first index of the segment with this file name."""
+    return LogIndex(int(name.removesuffix(SUFFIX).rpartition("-")[2], 16))
 
 
 class Segment:

@@ -7,12 +7,13 @@ rest of its log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from taskraft_replication.core.types import NO_MEMBER, LogIndex, Roster, SnapshotMeta
+from taskraft_replication.core.types import NO_MEMBER, Entry, LogIndex, Roster, SnapshotMeta
 from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
+from taskraft_replication.storage.log_parts import LogKnowledge
 from taskraft_replication.storage.metadata import Metadata
 
 
@@ -36,6 +37,14 @@ class StateRebuild:
     def metadata(self) -> Metadata:
         """The small files of the member."""
         return self._storage.metadata
+
+    def knowledge(self) -> LogKnowledge:
+        """Return the entries of the log, which is undamaged."""
+        return LogKnowledge(self._storage.view.runs(), self._hard_state.commit)
+
+    def entries(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> Sequence[Entry]:
+        """Return entries of the log from ``lo`` to below ``hi``; see ``ReadableLog``."""
+        return self._storage.view.entries(lo, hi, bytes_max)
 
     @property
     def incarnation(self) -> int:

@@ -6,7 +6,7 @@ Used on the event loop only. A write becomes visible once the storage worker has
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from taskraft_replication.core.errors import (
     Compacted,
@@ -22,6 +22,7 @@ from taskraft_replication.core.types import (
     Snapshot,
     Term,
 )
+from taskraft_replication.storage.log_parts import TermRun
 from taskraft_replication.storage.metadata import LogStart
 from taskraft_replication.storage.recent import RecentEntries
 from taskraft_replication.storage.segment_log import SegmentLog
@@ -56,6 +57,15 @@ class TermIndex:
         """Return the term at ``index``, which must be known."""
         assert self._starts[0] <= index <= self.last
         return self._terms[bisect_right(self._starts, index) - 1]
+
+    def runs(self) -> Iterator[TermRun]:
+        """Yield the runs of the entries after ``before``."""
+        first = LogIndex(self.before + 1)
+        for place, term in enumerate(self._terms):
+            follows = place + 1 < len(self._starts)
+            last = LogIndex(self._starts[place + 1] - 1) if follows else self.last
+            if last >= first:
+                yield TermRun(max(first, self._starts[place]), last, term)
 
     def cut_after(self, index: LogIndex) -> None:
         """Forget the terms behind ``index``."""
@@ -129,6 +139,10 @@ class StoredLog:
         if first is not None and lo >= first:
             return self._recent.read(lo, hi, bytes_max)
         return self._log.read(lo, hi, bytes_max)
+
+    def runs(self) -> tuple[TermRun, ...]:
+        """Return the stored entries as runs of equal terms."""
+        return tuple(self._terms.runs())
 
     def has_change(self, lo: LogIndex, hi: LogIndex) -> bool:
         """Return whether an entry from ``lo`` to below ``hi`` is a membership change."""

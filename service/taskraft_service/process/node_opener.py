@@ -7,14 +7,15 @@ all entries from the log. Otherwise a peer sends its state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import structlog
 
-from taskraft_replication.errors import StateLost
+from taskraft_replication.errors import LogDamaged, StateLost
+from taskraft_replication.node.log_repair import LogRepairResult, repair_log
 from taskraft_replication.node.node import Node
 from taskraft_replication.node.state_repair import repair_state
 from taskraft_replication.peers.security import PeerSecurity
@@ -25,6 +26,7 @@ from taskraft_service.api.rpc.grpc_calls import release_frames
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.machine.state_machine import QueueMachine
+from taskraft_service.process.member_replacement import is_replaced_after
 from taskraft_service.process.repair_journal import RepairJournal, RepairKind
 from taskraft_service.process.startup import open_machine, raft_config
 from taskraft_service.storage.directory import STATE_DIRECTORY, StateMissing, set_aside
@@ -89,7 +91,7 @@ class NodeOpener:
         )
         opening = partial(Node.open, settings, machine, transport, directory)
         try:
-            return await opening()
+            return await self._with_whole_log(opening, machine, transport, show)
         except StateLost as lost:
             reason = str(lost)
         log.error("the state is lost; fetching the state of another member", reason=reason)
@@ -97,8 +99,54 @@ class NodeOpener:
         began = asyncio.get_running_loop().time()
         with self.journal.running(RepairKind.STATE):
             await repair_state(
-                settings, machine, self.security, lambda told: show(f"repairing: {told}")
+                settings,
+                machine,
+                self.security,
+                transport.offer_log,
+                lambda told: show(f"repairing: {told}"),
             )
         seconds = round(asyncio.get_running_loop().time() - began, 3)
         log.warning("the state is repaired", index=machine.applied_index, seconds=seconds)
         return await opening()
+
+    async def _with_whole_log(
+        self,
+        opening: Callable[[], Awaitable[Node]],
+        machine: QueueMachine,
+        transport: GrpcTransport,
+        show: Callable[[str], None],
+    ) -> Node:
+        """Open the member; complete a damaged log first, unless the cluster works without it.
+
+        Raises:
+            LogDamaged: the log cannot be completed, or the member can be replaced.
+            ReplicationError: see ``Node.open``.
+        """
+        try:
+            return await opening()
+        except LogDamaged as damaged:
+            if not is_replaced_after(self.config, damaged):
+                raise
+            log.warning("the log is damaged; asking the other members", reason=str(damaged))
+            show(f"repairing: {damaged}")
+            if not await self._completes_log(machine, transport, show):
+                raise
+        self.journal.note(RepairKind.LOG)
+        return await opening()
+
+    async def _completes_log(
+        self, machine: QueueMachine, transport: GrpcTransport, show: Callable[[str], None]
+    ) -> bool:
+        """Complete the log; return False if this node must become a new member instead."""
+        try:
+            result = await repair_log(
+                raft_config(self.config, self.identity, self.failpoints),
+                machine.durable_index,
+                self.security,
+                transport.offer_log,
+                lambda told: show(f"repairing: {told}"),
+            )
+        except LogDamaged as error:
+            log.warning("the log cannot be completed", reason=str(error))
+            return False
+        return result is LogRepairResult.COMPLETE

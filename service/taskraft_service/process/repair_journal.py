@@ -21,6 +21,7 @@ class RepairKind(Enum):
     """The data that a repair has replaced; the value is the label of the metric."""
 
     STATE = "state"
+    LOG = "log"
     MEMBER = "member"
 
 

@@ -40,7 +40,7 @@ class Host:
         self.core = SimpleNamespace(commit_index=LogIndex(5))
         self.effects = NodeEffects(self, self)
         preferred = SimpleNamespace(received=self._seen)
-        self.receiver = PeerReceiver(self, preferred, self, self, self)
+        self.receiver = PeerReceiver(self, preferred, self, self, self, self)
 
     def _seen(self, messages, commit) -> None:
         self.calls.append(("seen", commit))

@@ -32,10 +32,14 @@ class LostMember:
         self.machine = CountingMachine()
         self.told = []
         """Reasons for which attempts have failed."""
+        self.offered = []
+        """The log that other members may read during the repair."""
 
     async def repair(self):
         cluster = self.cluster
-        await repair_state(cluster.config(LOST), self.machine, None, self.told.append)
+        await repair_state(
+            cluster.config(LOST), self.machine, None, self.offered.append, self.told.append
+        )
         cluster.machines[LOST] = self.machine
         await cluster.start(LOST)
         await cluster.converged()
@@ -154,7 +158,9 @@ async def test_a_sender_that_dies_is_replaced_by_the_next_one(lost):
     content.read = read
     lost.others()[0].open_snapshot = lambda: content
     repair = asyncio.ensure_future(
-        repair_state(lost.cluster.config(LOST), lost.machine, None, lost.told.append)
+        repair_state(
+            lost.cluster.config(LOST), lost.machine, None, lost.offered.append, lost.told.append
+        )
     )
     await reads.wait()
     killing = asyncio.ensure_future(lost.cluster.kill(1))
@@ -176,7 +182,9 @@ async def test_a_sender_that_sends_nothing_is_replaced_by_the_next_one(lost, mon
 
     content.read = read
     lost.others()[0].open_snapshot = lambda: content
-    await repair_state(lost.cluster.config(LOST), lost.machine, None, lost.told.append)
+    await repair_state(
+        lost.cluster.config(LOST), lost.machine, None, lost.offered.append, lost.told.append
+    )
     dead.set()
     assert lost.told == ["cannot use the state of m1: TimeoutError"]
 
@@ -187,4 +195,4 @@ async def test_a_member_alone_has_nobody_to_ask(tmp_path):
         await cluster.trimmed(leader, 5)
         await cluster.stop(1)
         with pytest.raises(StateLost, match="restore a backup"):
-            await repair_state(cluster.config(1), CountingMachine(), None, print)
+            await repair_state(cluster.config(1), CountingMachine(), None, print, print)

@@ -244,6 +244,14 @@ async def test_a_node_for_which_no_known_member_vouches_is_refused(three, author
             stub = PeerServiceStub(channel)
             with pytest.raises(aio.AioRpcError, match="is not known here"):
                 await stub.FetchState(pb.FetchStateRequest(hello=own), timeout=10).read()
+            with pytest.raises(aio.AioRpcError, match="is not known here"):
+                await stub.DescribeLog(pb.DescribeLogRequest(hello=own), timeout=10)
+            wanted = pb.FetchEntriesRequest(hello=own, first=1, last=2)
+            with pytest.raises(aio.AioRpcError, match="is not known here"):
+                await stub.FetchEntries(wanted, timeout=10).read()
+            claimed = hello(sender=2, receiver=1)
+            with pytest.raises(aio.AioRpcError, match="n2"):
+                await stub.DescribeLog(pb.DescribeLogRequest(hello=claimed), timeout=10)
             sending = stub.SendSnapshot(timeout=10)
             header = pb.SnapshotHeader(hello=own)
             await sending.write(pb.SendSnapshotRequest(header=header))

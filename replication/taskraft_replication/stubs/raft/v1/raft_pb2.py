@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-taskraft_replication/stubs/raft/v1/raft.proto\x12\x10taskraft.raft.v1\"9\n\x15\x44\x65scribeMemberRequest\x12\x10\n\x08group_id\x18\x01 \x01(\x04\x12\x0e\n\x06member\x18\x02 \x01(\x03\"F\n\x16\x44\x65scribeMemberResponse\x12,\n\x06member\x18\x01 \x01(\x0b\x32\x1c.taskraft.raft.v1.MemberInfo\";\n\x11\x46\x65tchStateRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\"I\n\x12\x46\x65tchStateResponse\x12\x33\n\x04part\x18\x01 \x01(\x0b\x32%.taskraft.raft.v1.SendSnapshotRequest\"\xb0\x02\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x10\n\x08group_id\x18\x03 \x01(\x03\x12\x0e\n\x06sender\x18\x04 \x01(\x03\x12\x10\n\x08receiver\x18\x05 \x01(\x03\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x14\n\x0c\x64irectory_id\x18\x07 \x01(\t\x12\x14\n\x0cpeer_address\x18\x08 \x01(\t\x12\x1f\n\x17lowest_protocol_version\x18\t \x01(\x05\x12\x10\n\x08\x66ounders\x18\n \x03(\x03\x12\x1e\n\x16lowest_program_version\x18\x0b \x01(\x05\x12\x1f\n\x17highest_program_version\x18\x0c \x01(\x05\x12\x10\n\x08start_id\x18\r \x01(\x03\"r\n\x10\x45xchangeResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\x03\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x19\n\x11\x63onnection_ticket\x18\x03 \x01(\x0c\x12\x18\n\x10protocol_version\x18\x04 \x01(\x05\"9\n\x0f\x45xchangeRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\"H\n\x05\x46rame\x12/\n\x08messages\x18\x01 \x03(\x0b\x32\x1d.taskraft.raft.v1.RaftMessage\x12\x0e\n\x06\x62\x65\x61\x63on\x18\x02 \x01(\x0c\"a\n\tRaftEntry\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12)\n\x04kind\x18\x04 \x01(\x0e\x32\x1b.taskraft.raft.v1.EntryKind\"\xf9\x01\n\x0bRaftMessage\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x1d.taskraft.raft.v1.MessageKind\x12\n\n\x02to\x18\x02 \x01(\x03\x12\x0e\n\x06sender\x18\x03 \x01(\x03\x12\x0c\n\x04term\x18\x04 \x01(\x03\x12\x10\n\x08log_term\x18\x05 \x01(\x03\x12\r\n\x05index\x18\x06 \x01(\x03\x12,\n\x07\x65ntries\x18\x07 \x03(\x0b\x32\x1b.taskraft.raft.v1.RaftEntry\x12\x0e\n\x06\x63ommit\x18\x08 \x01(\x03\x12\x0e\n\x06reject\x18\t \x01(\x08\x12\x13\n\x0breject_hint\x18\n \x01(\x03\x12\x0f\n\x07\x63ontext\x18\x0b \x01(\x0c\"\x9b\x01\n\tConfState\x12\x0e\n\x06voters\x18\x01 \x03(\x03\x12\x10\n\x08learners\x18\x02 \x03(\x03\x12\x17\n\x0fvoters_outgoing\x18\x03 \x03(\x03\x12\x15\n\rlearners_next\x18\x04 \x03(\x03\x12\x12\n\nauto_leave\x18\x05 \x01(\x08\x12(\n\x06roster\x18\x06 \x01(\x0b\x32\x18.taskraft.raft.v1.Roster\"\x96\x01\n\nMemberInfo\x12\x0e\n\x06member\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x04 \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\x05 \x01(\t\x12\x10\n\x08replaces\x18\x06 \x01(\x03\x12\x14\n\x0c\x61\x64\x64\x65\x64_itself\x18\x07 \x01(\x08\"\x97\x01\n\x06Roster\x12-\n\x07members\x18\x01 \x03(\x0b\x32\x1c.taskraft.raft.v1.MemberInfo\x12\x13\n\x0blast_member\x18\x02 \x01(\x03\x12\x32\n\x0c\x63hanges_made\x18\x03 \x03(\x0b\x32\x1c.taskraft.raft.v1.ChangeMade\x12\x15\n\rremoved_names\x18\x04 \x03(\t\"-\n\nChangeMade\x12\x0f\n\x07request\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\x03\"\xaf\x01\n\x0eSnapshotHeader\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\r\n\x05index\x18\x03 \x01(\x03\x12\x12\n\nindex_term\x18\x04 \x01(\x03\x12/\n\nconf_state\x18\x05 \x01(\x0b\x32\x1b.taskraft.raft.v1.ConfState\x12\x13\n\x0btransfer_id\x18\x06 \x01(\t\"\x83\x01\n\x13SendSnapshotRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32 .taskraft.raft.v1.SnapshotHeader\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x04 \x01(\x07\x12\x0c\n\x04last\x18\x05 \x01(\x08\"-\n\x14SendSnapshotResponse\x12\x15\n\rcontent_bytes\x18\x01 \x01(\x03*X\n\tEntryKind\x12\x1a\n\x16\x45NTRY_KIND_UNSPECIFIED\x10\x00\x12\n\n\x06NORMAL\x10\x01\x12\x0f\n\x0b\x43ONF_CHANGE\x10\x02\x12\x12\n\x0e\x43ONF_CHANGE_V2\x10\x03*\x82\x02\n\x0bMessageKind\x12\x1c\n\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\n\n\x06\x41PPEND\x10\x01\x12\x10\n\x0c\x41PPEND_REPLY\x10\x02\x12\x08\n\x04VOTE\x10\x03\x12\x0e\n\nVOTE_REPLY\x10\x04\x12\x0c\n\x08PRE_VOTE\x10\x05\x12\x12\n\x0ePRE_VOTE_REPLY\x10\x06\x12\r\n\tHEARTBEAT\x10\x07\x12\x13\n\x0fHEARTBEAT_REPLY\x10\x08\x12\x0f\n\x0bTIMEOUT_NOW\x10\t\x12\x13\n\x0fTRANSFER_LEADER\x10\n\x12\x0e\n\nREAD_INDEX\x10\x0b\x12\x14\n\x10READ_INDEX_REPLY\x10\x0c\x12\x0b\n\x07PROPOSE\x10\r2\x87\x03\n\x0bPeerService\x12U\n\x08\x45xchange\x12!.taskraft.raft.v1.ExchangeRequest\x1a\".taskraft.raft.v1.ExchangeResponse(\x01\x30\x01\x12\x61\n\x0cSendSnapshot\x12%.taskraft.raft.v1.SendSnapshotRequest\x1a&.taskraft.raft.v1.SendSnapshotResponse(\x01\x30\x01\x12Y\n\nFetchState\x12#.taskraft.raft.v1.FetchStateRequest\x1a$.taskraft.raft.v1.FetchStateResponse0\x01\x12\x63\n\x0e\x44\x65scribeMember\x12\'.taskraft.raft.v1.DescribeMemberRequest\x1a(.taskraft.raft.v1.DescribeMemberResponseB,Z*taskraft.dev/proto/taskraft/raft/v1;raftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-taskraft_replication/stubs/raft/v1/raft.proto\x12\x10taskraft.raft.v1\"9\n\x15\x44\x65scribeMemberRequest\x12\x10\n\x08group_id\x18\x01 \x01(\x04\x12\x0e\n\x06member\x18\x02 \x01(\x03\"F\n\x16\x44\x65scribeMemberResponse\x12,\n\x06member\x18\x01 \x01(\x0b\x32\x1c.taskraft.raft.v1.MemberInfo\";\n\x11\x46\x65tchStateRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\"I\n\x12\x46\x65tchStateResponse\x12\x33\n\x04part\x18\x01 \x01(\x0b\x32%.taskraft.raft.v1.SendSnapshotRequest\"<\n\x12\x44\x65scribeLogRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\"4\n\x07TermRun\x12\r\n\x05\x66irst\x18\x01 \x01(\x03\x12\x0c\n\x04last\x18\x02 \x01(\x03\x12\x0c\n\x04term\x18\x03 \x01(\x03\"^\n\x13\x44\x65scribeLogResponse\x12\'\n\x04runs\x18\x01 \x03(\x0b\x32\x19.taskraft.raft.v1.TermRun\x12\x0e\n\x06leader\x18\x02 \x01(\x03\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\x03\"Z\n\x13\x46\x65tchEntriesRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\x12\r\n\x05\x66irst\x18\x02 \x01(\x03\x12\x0c\n\x04last\x18\x03 \x01(\x03\"T\n\x14\x46\x65tchEntriesResponse\x12,\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1b.taskraft.raft.v1.RaftEntry\x12\x0e\n\x06\x63rc32c\x18\x02 \x01(\x07\"\xb0\x02\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x10\n\x08group_id\x18\x03 \x01(\x03\x12\x0e\n\x06sender\x18\x04 \x01(\x03\x12\x10\n\x08receiver\x18\x05 \x01(\x03\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x14\n\x0c\x64irectory_id\x18\x07 \x01(\t\x12\x14\n\x0cpeer_address\x18\x08 \x01(\t\x12\x1f\n\x17lowest_protocol_version\x18\t \x01(\x05\x12\x10\n\x08\x66ounders\x18\n \x03(\x03\x12\x1e\n\x16lowest_program_version\x18\x0b \x01(\x05\x12\x1f\n\x17highest_program_version\x18\x0c \x01(\x05\x12\x10\n\x08start_id\x18\r \x01(\x03\"r\n\x10\x45xchangeResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\x03\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x19\n\x11\x63onnection_ticket\x18\x03 \x01(\x0c\x12\x18\n\x10protocol_version\x18\x04 \x01(\x05\"9\n\x0f\x45xchangeRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\"H\n\x05\x46rame\x12/\n\x08messages\x18\x01 \x03(\x0b\x32\x1d.taskraft.raft.v1.RaftMessage\x12\x0e\n\x06\x62\x65\x61\x63on\x18\x02 \x01(\x0c\"a\n\tRaftEntry\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12)\n\x04kind\x18\x04 \x01(\x0e\x32\x1b.taskraft.raft.v1.EntryKind\"\xf9\x01\n\x0bRaftMessage\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x1d.taskraft.raft.v1.MessageKind\x12\n\n\x02to\x18\x02 \x01(\x03\x12\x0e\n\x06sender\x18\x03 \x01(\x03\x12\x0c\n\x04term\x18\x04 \x01(\x03\x12\x10\n\x08log_term\x18\x05 \x01(\x03\x12\r\n\x05index\x18\x06 \x01(\x03\x12,\n\x07\x65ntries\x18\x07 \x03(\x0b\x32\x1b.taskraft.raft.v1.RaftEntry\x12\x0e\n\x06\x63ommit\x18\x08 \x01(\x03\x12\x0e\n\x06reject\x18\t \x01(\x08\x12\x13\n\x0breject_hint\x18\n \x01(\x03\x12\x0f\n\x07\x63ontext\x18\x0b \x01(\x0c\"\x9b\x01\n\tConfState\x12\x0e\n\x06voters\x18\x01 \x03(\x03\x12\x10\n\x08learners\x18\x02 \x03(\x03\x12\x17\n\x0fvoters_outgoing\x18\x03 \x03(\x03\x12\x15\n\rlearners_next\x18\x04 \x03(\x03\x12\x12\n\nauto_leave\x18\x05 \x01(\x08\x12(\n\x06roster\x18\x06 \x01(\x0b\x32\x18.taskraft.raft.v1.Roster\"\x96\x01\n\nMemberInfo\x12\x0e\n\x06member\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x04 \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\x05 \x01(\t\x12\x10\n\x08replaces\x18\x06 \x01(\x03\x12\x14\n\x0c\x61\x64\x64\x65\x64_itself\x18\x07 \x01(\x08\"\x97\x01\n\x06Roster\x12-\n\x07members\x18\x01 \x03(\x0b\x32\x1c.taskraft.raft.v1.MemberInfo\x12\x13\n\x0blast_member\x18\x02 \x01(\x03\x12\x32\n\x0c\x63hanges_made\x18\x03 \x03(\x0b\x32\x1c.taskraft.raft.v1.ChangeMade\x12\x15\n\rremoved_names\x18\x04 \x03(\t\"-\n\nChangeMade\x12\x0f\n\x07request\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\x03\"\xaf\x01\n\x0eSnapshotHeader\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.taskraft.raft.v1.Hello\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\r\n\x05index\x18\x03 \x01(\x03\x12\x12\n\nindex_term\x18\x04 \x01(\x03\x12/\n\nconf_state\x18\x05 \x01(\x0b\x32\x1b.taskraft.raft.v1.ConfState\x12\x13\n\x0btransfer_id\x18\x06 \x01(\t\"\x83\x01\n\x13SendSnapshotRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32 .taskraft.raft.v1.SnapshotHeader\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x04 \x01(\x07\x12\x0c\n\x04last\x18\x05 \x01(\x08\"-\n\x14SendSnapshotResponse\x12\x15\n\rcontent_bytes\x18\x01 \x01(\x03*X\n\tEntryKind\x12\x1a\n\x16\x45NTRY_KIND_UNSPECIFIED\x10\x00\x12\n\n\x06NORMAL\x10\x01\x12\x0f\n\x0b\x43ONF_CHANGE\x10\x02\x12\x12\n\x0e\x43ONF_CHANGE_V2\x10\x03*\x82\x02\n\x0bMessageKind\x12\x1c\n\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\n\n\x06\x41PPEND\x10\x01\x12\x10\n\x0c\x41PPEND_REPLY\x10\x02\x12\x08\n\x04VOTE\x10\x03\x12\x0e\n\nVOTE_REPLY\x10\x04\x12\x0c\n\x08PRE_VOTE\x10\x05\x12\x12\n\x0ePRE_VOTE_REPLY\x10\x06\x12\r\n\tHEARTBEAT\x10\x07\x12\x13\n\x0fHEARTBEAT_REPLY\x10\x08\x12\x0f\n\x0bTIMEOUT_NOW\x10\t\x12\x13\n\x0fTRANSFER_LEADER\x10\n\x12\x0e\n\nREAD_INDEX\x10\x0b\x12\x14\n\x10READ_INDEX_REPLY\x10\x0c\x12\x0b\n\x07PROPOSE\x10\r2\xc4\x04\n\x0bPeerService\x12U\n\x08\x45xchange\x12!.taskraft.raft.v1.ExchangeRequest\x1a\".taskraft.raft.v1.ExchangeResponse(\x01\x30\x01\x12\x61\n\x0cSendSnapshot\x12%.taskraft.raft.v1.SendSnapshotRequest\x1a&.taskraft.raft.v1.SendSnapshotResponse(\x01\x30\x01\x12Y\n\nFetchState\x12#.taskraft.raft.v1.FetchStateRequest\x1a$.taskraft.raft.v1.FetchStateResponse0\x01\x12Z\n\x0b\x44\x65scribeLog\x12$.taskraft.raft.v1.DescribeLogRequest\x1a%.taskraft.raft.v1.DescribeLogResponse\x12_\n\x0c\x46\x65tchEntries\x12%.taskraft.raft.v1.FetchEntriesRequest\x1a&.taskraft.raft.v1.FetchEntriesResponse0\x01\x12\x63\n\x0e\x44\x65scribeMember\x12\'.taskraft.raft.v1.DescribeMemberRequest\x1a(.taskraft.raft.v1.DescribeMemberResponseB,Z*taskraft.dev/proto/taskraft/raft/v1;raftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,10 +32,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'taskraft_replication.stubs.
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z*taskraft.dev/proto/taskraft/raft/v1;raftv1'
-  _globals['_ENTRYKIND']._serialized_start=2112
-  _globals['_ENTRYKIND']._serialized_end=2200
-  _globals['_MESSAGEKIND']._serialized_start=2203
-  _globals['_MESSAGEKIND']._serialized_end=2461
+  _globals['_ENTRYKIND']._serialized_start=2502
+  _globals['_ENTRYKIND']._serialized_end=2590
+  _globals['_MESSAGEKIND']._serialized_start=2593
+  _globals['_MESSAGEKIND']._serialized_end=2851
   _globals['_DESCRIBEMEMBERREQUEST']._serialized_start=67
   _globals['_DESCRIBEMEMBERREQUEST']._serialized_end=124
   _globals['_DESCRIBEMEMBERRESPONSE']._serialized_start=126
@@ -44,32 +44,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FETCHSTATEREQUEST']._serialized_end=257
   _globals['_FETCHSTATERESPONSE']._serialized_start=259
   _globals['_FETCHSTATERESPONSE']._serialized_end=332
-  _globals['_HELLO']._serialized_start=335
-  _globals['_HELLO']._serialized_end=639
-  _globals['_EXCHANGERESPONSE']._serialized_start=641
-  _globals['_EXCHANGERESPONSE']._serialized_end=755
-  _globals['_EXCHANGEREQUEST']._serialized_start=757
-  _globals['_EXCHANGEREQUEST']._serialized_end=814
-  _globals['_FRAME']._serialized_start=816
-  _globals['_FRAME']._serialized_end=888
-  _globals['_RAFTENTRY']._serialized_start=890
-  _globals['_RAFTENTRY']._serialized_end=987
-  _globals['_RAFTMESSAGE']._serialized_start=990
-  _globals['_RAFTMESSAGE']._serialized_end=1239
-  _globals['_CONFSTATE']._serialized_start=1242
-  _globals['_CONFSTATE']._serialized_end=1397
-  _globals['_MEMBERINFO']._serialized_start=1400
-  _globals['_MEMBERINFO']._serialized_end=1550
-  _globals['_ROSTER']._serialized_start=1553
-  _globals['_ROSTER']._serialized_end=1704
-  _globals['_CHANGEMADE']._serialized_start=1706
-  _globals['_CHANGEMADE']._serialized_end=1751
-  _globals['_SNAPSHOTHEADER']._serialized_start=1754
-  _globals['_SNAPSHOTHEADER']._serialized_end=1929
-  _globals['_SENDSNAPSHOTREQUEST']._serialized_start=1932
-  _globals['_SENDSNAPSHOTREQUEST']._serialized_end=2063
-  _globals['_SENDSNAPSHOTRESPONSE']._serialized_start=2065
-  _globals['_SENDSNAPSHOTRESPONSE']._serialized_end=2110
-  _globals['_PEERSERVICE']._serialized_start=2464
-  _globals['_PEERSERVICE']._serialized_end=2855
+  _globals['_DESCRIBELOGREQUEST']._serialized_start=334
+  _globals['_DESCRIBELOGREQUEST']._serialized_end=394
+  _globals['_TERMRUN']._serialized_start=396
+  _globals['_TERMRUN']._serialized_end=448
+  _globals['_DESCRIBELOGRESPONSE']._serialized_start=450
+  _globals['_DESCRIBELOGRESPONSE']._serialized_end=544
+  _globals['_FETCHENTRIESREQUEST']._serialized_start=546
+  _globals['_FETCHENTRIESREQUEST']._serialized_end=636
+  _globals['_FETCHENTRIESRESPONSE']._serialized_start=638
+  _globals['_FETCHENTRIESRESPONSE']._serialized_end=722
+  _globals['_HELLO']._serialized_start=725
+  _globals['_HELLO']._serialized_end=1029
+  _globals['_EXCHANGERESPONSE']._serialized_start=1031
+  _globals['_EXCHANGERESPONSE']._serialized_end=1145
+  _globals['_EXCHANGEREQUEST']._serialized_start=1147
+  _globals['_EXCHANGEREQUEST']._serialized_end=1204
+  _globals['_FRAME']._serialized_start=1206
+  _globals['_FRAME']._serialized_end=1278
+  _globals['_RAFTENTRY']._serialized_start=1280
+  _globals['_RAFTENTRY']._serialized_end=1377
+  _globals['_RAFTMESSAGE']._serialized_start=1380
+  _globals['_RAFTMESSAGE']._serialized_end=1629
+  _globals['_CONFSTATE']._serialized_start=1632
+  _globals['_CONFSTATE']._serialized_end=1787
+  _globals['_MEMBERINFO']._serialized_start=1790
+  _globals['_MEMBERINFO']._serialized_end=1940
+  _globals['_ROSTER']._serialized_start=1943
+  _globals['_ROSTER']._serialized_end=2094
+  _globals['_CHANGEMADE']._serialized_start=2096
+  _globals['_CHANGEMADE']._serialized_end=2141
+  _globals['_SNAPSHOTHEADER']._serialized_start=2144
+  _globals['_SNAPSHOTHEADER']._serialized_end=2319
+  _globals['_SENDSNAPSHOTREQUEST']._serialized_start=2322
+  _globals['_SENDSNAPSHOTREQUEST']._serialized_end=2453
+  _globals['_SENDSNAPSHOTRESPONSE']._serialized_start=2455
+  _globals['_SENDSNAPSHOTRESPONSE']._serialized_end=2500
+  _globals['_PEERSERVICE']._serialized_start=2854
+  _globals['_PEERSERVICE']._serialized_end=3434
 # @@protoc_insertion_point(module_scope)

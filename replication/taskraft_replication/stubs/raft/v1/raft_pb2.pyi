@@ -214,6 +214,154 @@ class FetchStateResponse(_message.Message):
 Global___FetchStateResponse: _TypeAlias = FetchStateResponse  # noqa: Y015
 
 @_typing.final
+class DescribeLogRequest(_message.Message):
+    """Request of a member whose log is damaged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELLO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hello(self) -> Global___Hello:
+        """Introduction of the sender, as in Exchange."""
+
+    def __init__(
+        self,
+        *,
+        hello: Global___Hello | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeLogRequest: _TypeAlias = DescribeLogRequest  # noqa: Y015
+
+@_typing.final
+class TermRun(_message.Message):
+    """Consecutive entries of one term."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    """First entry."""
+    last: _builtins.int
+    """Last entry."""
+    term: _builtins.int
+    """Term of the entries."""
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TermRun: _TypeAlias = TermRun  # noqa: Y015
+
+@_typing.final
+class DescribeLogResponse(_message.Message):
+    """The readable entries of a log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
+    leader: _builtins.int
+    """Member that leads as far as the receiver knows. 0: none."""
+    commit: _builtins.int
+    """Index up to which the receiver knows that its entries are committed."""
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TermRun]:
+        """In the order of their entries, and without an entry twice."""
+
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[Global___TermRun] | None = ...,
+        leader: _builtins.int = ...,
+        commit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "leader", b"leader", "runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeLogResponse: _TypeAlias = DescribeLogResponse  # noqa: Y015
+
+@_typing.final
+class FetchEntriesRequest(_message.Message):
+    """Asks for readable entries of a log, from `first` to `last`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELLO_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    """First entry."""
+    last: _builtins.int
+    """Last entry, included."""
+    @_builtins.property
+    def hello(self) -> Global___Hello:
+        """Introduction of the sender, as in Exchange."""
+
+    def __init__(
+        self,
+        *,
+        hello: Global___Hello | None = ...,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "hello", b"hello", "last", b"last"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchEntriesRequest: _TypeAlias = FetchEntriesRequest  # noqa: Y015
+
+@_typing.final
+class FetchEntriesResponse(_message.Message):
+    """The next entries of a log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    CRC32C_FIELD_NUMBER: _builtins.int
+    crc32c: _builtins.int
+    """CRC32C of the entries: of index, term and kind as 64-bit little-endian numbers, then the data, of
+    each entry in order.
+    """
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaftEntry]:
+        """Consecutive entries: at most 256 KiB, or one larger entry."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___RaftEntry] | None = ...,
+        crc32c: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchEntriesResponse: _TypeAlias = FetchEntriesResponse  # noqa: Y015
+
+@_typing.final
 class Hello(_message.Message):
     """Introduction of a member to a peer."""
 

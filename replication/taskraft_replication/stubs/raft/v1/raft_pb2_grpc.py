@@ -53,6 +53,16 @@ class PeerServiceStub(object):
                 request_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateRequest.SerializeToString,
                 response_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateResponse.FromString,
                 _registered_method=True)
+        self.DescribeLog = channel.unary_unary(
+                '/taskraft.raft.v1.PeerService/DescribeLog',
+                request_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeLogRequest.SerializeToString,
+                response_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeLogResponse.FromString,
+                _registered_method=True)
+        self.FetchEntries = channel.unary_stream(
+                '/taskraft.raft.v1.PeerService/FetchEntries',
+                request_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchEntriesRequest.SerializeToString,
+                response_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchEntriesResponse.FromString,
+                _registered_method=True)
         self.DescribeMember = channel.unary_unary(
                 '/taskraft.raft.v1.PeerService/DescribeMember',
                 request_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeMemberRequest.SerializeToString,
@@ -98,6 +108,21 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeLog(self, request, context):
+        """Returns which entries of its log the receiver can read, for a member whose log is damaged. A
+        receiver answers also while its own log is damaged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FetchEntries(self, request, context):
+        """Returns entries of the receiver's log to a member whose log is damaged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeMember(self, request, context):
         """Returns a member as the receiver knows it. A member asks before it accepts a node that its own roster
         lacks. The receiver answers only members, and NOT_FOUND if it does not know the member.
@@ -123,6 +148,16 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.FetchState,
                     request_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateRequest.FromString,
                     response_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateResponse.SerializeToString,
+            ),
+            'DescribeLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeLog,
+                    request_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeLogRequest.FromString,
+                    response_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeLogResponse.SerializeToString,
+            ),
+            'FetchEntries': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchEntries,
+                    request_deserializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchEntriesRequest.FromString,
+                    response_serializer=taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchEntriesResponse.SerializeToString,
             ),
             'DescribeMember': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeMember,
@@ -215,6 +250,60 @@ class PeerService(object):
             '/taskraft.raft.v1.PeerService/FetchState',
             taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateRequest.SerializeToString,
             taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.raft.v1.PeerService/DescribeLog',
+            taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeLogRequest.SerializeToString,
+            taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.DescribeLogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchEntries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/taskraft.raft.v1.PeerService/FetchEntries',
+            taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchEntriesRequest.SerializeToString,
+            taskraft__replication_dot_stubs_dot_raft_dot_v1_dot_raft__pb2.FetchEntriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -56,6 +56,12 @@ class PeerServiceStub:
     """Returns the state of the receiver to a member that has lost its own state. The first answer
     contains a SnapshotHeader, the other answers contain the content.
     """
+    DescribeLog: _grpc.UnaryUnaryMultiCallable[_raft_pb2.DescribeLogRequest, _raft_pb2.DescribeLogResponse]
+    """Returns which entries of its log the receiver can read, for a member whose log is damaged. A
+    receiver answers also while its own log is damaged.
+    """
+    FetchEntries: _grpc.UnaryStreamMultiCallable[_raft_pb2.FetchEntriesRequest, _raft_pb2.FetchEntriesResponse]
+    """Returns entries of the receiver's log to a member whose log is damaged."""
     DescribeMember: _grpc.UnaryUnaryMultiCallable[_raft_pb2.DescribeMemberRequest, _raft_pb2.DescribeMemberResponse]
     """Returns a member as the receiver knows it. A member asks before it accepts a node that its own roster
     lacks. The receiver answers only members, and NOT_FOUND if it does not know the member.
@@ -89,6 +95,12 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """Returns the state of the receiver to a member that has lost its own state. The first answer
     contains a SnapshotHeader, the other answers contain the content.
     """
+    DescribeLog: _aio.UnaryUnaryMultiCallable[_raft_pb2.DescribeLogRequest, _raft_pb2.DescribeLogResponse]  # type: ignore[assignment]
+    """Returns which entries of its log the receiver can read, for a member whose log is damaged. A
+    receiver answers also while its own log is damaged.
+    """
+    FetchEntries: _aio.UnaryStreamMultiCallable[_raft_pb2.FetchEntriesRequest, _raft_pb2.FetchEntriesResponse]  # type: ignore[assignment]
+    """Returns entries of the receiver's log to a member whose log is damaged."""
     DescribeMember: _aio.UnaryUnaryMultiCallable[_raft_pb2.DescribeMemberRequest, _raft_pb2.DescribeMemberResponse]  # type: ignore[assignment]
     """Returns a member as the receiver knows it. A member asks before it accepts a node that its own roster
     lacks. The receiver answers only members, and NOT_FOUND if it does not know the member.
@@ -137,6 +149,24 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns the state of the receiver to a member that has lost its own state. The first answer
         contains a SnapshotHeader, the other answers contain the content.
         """
+
+    @_abc_1.abstractmethod
+    def DescribeLog(
+        self,
+        request: _raft_pb2.DescribeLogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_raft_pb2.DescribeLogResponse, _abc.Awaitable[_raft_pb2.DescribeLogResponse]]:
+        """Returns which entries of its log the receiver can read, for a member whose log is damaged. A
+        receiver answers also while its own log is damaged.
+        """
+
+    @_abc_1.abstractmethod
+    def FetchEntries(
+        self,
+        request: _raft_pb2.FetchEntriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_raft_pb2.FetchEntriesResponse], _abc.AsyncIterator[_raft_pb2.FetchEntriesResponse]]:
+        """Returns entries of the receiver's log to a member whose log is damaged."""
 
     @_abc_1.abstractmethod
     def DescribeMember(

@@ -1,0 +1,200 @@
+"""Complete the damaged log of a member with entries of other members, before it takes part.
+
+The member keeps its identity, because its vote is undamaged and because the completed log has each
+entry that the member has acknowledged. Until the end of the repair, the member neither votes nor
+answers peers, except that it offers its own readable entries: several members may be damaged.
+
+A member whose cluster works without it becomes a new member instead, see ``node.replacement``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final
+
+from grpc import aio
+
+from taskraft_replication.core.types import NO_MEMBER, LogIndex, MemberInfo, Roster
+from taskraft_replication.errors import LogDamaged, MessageMalformed
+from taskraft_replication.node.config import NodeConfig
+from taskraft_replication.peers.contract import PROCESS_ID, Membership
+from taskraft_replication.peers.log_transfer import (
+    DescribedLog,
+    OfferedLog,
+    describe_log,
+    fetch_entries,
+)
+from taskraft_replication.peers.security import PeerSecurity
+from taskraft_replication.storage.damaged_log import DamagedLog
+from taskraft_replication.storage.failing_filesystem import with_failpoints
+from taskraft_replication.storage.filesystem import DiskFileSystem, FileSystem
+from taskraft_replication.storage.log_copy import LogCopy
+from taskraft_replication.storage.log_parts import LogRange, plan_repair
+from taskraft_replication.storage.membership_history import MembershipHistory
+from taskraft_replication.storage.metadata import Metadata
+from taskraft_replication.storage.record import record_bytes
+
+PAUSE_SECONDS: Final = 0.5
+"""Pause between two attempts, in seconds."""
+READ_BYTES: Final = 1 << 20
+NO_START: Final = 0
+"""Incarnation in the requests of a repair, which the receivers do not count as a start."""
+
+_log = logging.getLogger(__name__)
+
+
+class LogRepairResult(Enum):
+    """How the repair of a log ended."""
+
+    COMPLETE = "complete"
+    """The log has all entries again."""
+    CLUSTER_WORKS = "cluster works"
+    """The other members have a leader, so that this member can be replaced."""
+
+
+async def repair_log(
+    config: NodeConfig,
+    applied: LogIndex,
+    security: PeerSecurity | None,
+    offer: Callable[[OfferedLog], object],
+    report: Callable[[str], object],
+) -> LogRepairResult:
+    """Complete the log; retry until all entries were found or the other members have a leader.
+
+    Args:
+        config: the settings of the member.
+        applied: index of its durable state. The member needs no damaged entry up to there.
+        security: certificates of the peer port.
+        offer: lets other members read the entries of this member meanwhile.
+        report: receives what is missing, in one line.
+
+    Raises:
+        LogDamaged: the log cannot be completed, or there is no other member; the member must be
+            replaced.
+        OSError: the disk cannot be used.
+    """
+    repair = await asyncio.to_thread(LogRepair, config, applied, security)
+    offer(repair.offered)
+    while True:
+        result = await repair.attempt(report)
+        if result is not None:
+            return result
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+class LogRepair:
+    """The repair of one damaged log; see ``repair_log``. The constructor blocks."""
+
+    def __init__(
+        self, config: NodeConfig, applied: LogIndex, security: PeerSecurity | None
+    ) -> None:
+        self._fs: FileSystem = with_failpoints(
+            DiskFileSystem(config.data_directory), config.failpoints
+        )
+        self._metadata = Metadata(self._fs, f"raft-{config.group_id}")
+        self._security = security
+        self._segment_bytes = config.segment_bytes
+        self._log = DamagedLog(self._fs, self._metadata)
+        self._start = self._log.start_behind(applied)
+        self._gaps = self._log.gaps(self._start)
+        roster = _roster_of(self._metadata)
+        self._peers = [
+            info for info in roster.members if info.member != config.member_id and info.peer_address
+        ]
+        if not self._peers or (not self._gaps and self._start == self._log.start):
+            raise LogDamaged("the log cannot be completed")
+        membership = Membership(
+            config.cluster_id,
+            config.group_id,
+            config.member_id,
+            NO_START,
+            self._metadata.directory_id(""),
+            config.members[config.member_id].peer_address,
+            program=config.program,
+            start_id=PROCESS_ID,
+        )
+        self.offered = OfferedLog(membership, roster, self._log)
+
+    async def attempt(self, report: Callable[[str], object]) -> LogRepairResult | None:
+        """Ask all members once; return None if entries are missing."""
+        described = await asyncio.gather(*map(self._describe, self._peers))
+        own = self.offered.membership.member_id
+        if any(each and each.leader not in {NO_MEMBER, own} for each in described):
+            return LogRepairResult.CLUSTER_WORKS
+        own_log = self._log.knowledge()
+        others = [None if each is None else each.knowledge for each in described]
+        parts, missing = plan_repair(own_log, self._gaps, others)
+        if missing:
+            silent = [p.name for p, each in zip(self._peers, described, strict=True) if not each]
+            text = f"the log lacks {_listed(missing)}, which no other member has sent"
+            text += f"; no answer from {', '.join(silent)}" if silent else ""
+            _log.warning("%s", text)
+            report(text)
+            return None
+        try:
+            await self._complete(parts)
+        except (aio.AioRpcError, MessageMalformed, TimeoutError) as error:
+            reason = error.details() if isinstance(error, aio.AioRpcError) else str(error)
+            _log.warning("an attempt to complete the log has failed: %s", reason)
+            report(f"an attempt to complete the log has failed: {reason}")
+            return None
+        _log.warning("the log is complete again: %s", _listed(self._gaps) or "damage before it")
+        return LogRepairResult.COMPLETE
+
+    async def _describe(self, peer: MemberInfo) -> DescribedLog | None:
+        try:
+            return await describe_log(peer, self.offered.membership, self._security)
+        except (aio.AioRpcError, MessageMalformed) as error:
+            _log.info("%s does not describe its log: %s", peer.name, error)
+            return None
+
+    async def _complete(self, parts: Sequence[tuple[LogRange, int]]) -> None:
+        """Write the whole log, and replace the damaged one.
+
+        ``parts``: the missing entries, each range with the position of the member that has it.
+        """
+        log = self._log
+        fetched = {wanted.first: (wanted, self._peers[position]) for wanted, position in parts}
+        end_bytes = 0
+        copy = await asyncio.to_thread(
+            LogCopy, self._fs, self._metadata, self._start, log.commit, self._segment_bytes
+        )
+        try:
+            at = LogIndex(self._start.index + 1)
+            while at <= log.last:
+                if at in fetched:
+                    wanted, peer = fetched[at]
+                    own = self.offered.membership
+                    async for entries in fetch_entries(peer, own, self._security, wanted):
+                        await asyncio.to_thread(copy.add, entries)
+                        end_bytes += sum(
+                            record_bytes(len(each.data))
+                            for each in entries
+                            if each.index >= log.end_first
+                        )
+                    at = LogIndex(wanted.last + 1)
+                else:
+                    at = await asyncio.to_thread(self._copy_own, copy, at)
+            log.check_end(end_bytes)
+            await asyncio.to_thread(copy.finish)
+        except BaseException:
+            await asyncio.to_thread(copy.discard)
+            raise
+
+    def _copy_own(self, copy: LogCopy, first: LogIndex) -> LogIndex:
+        """Copy readable entries of this log; return the index after them."""
+        entries = self._log.entries(first, LogIndex(self._log.last + 1), READ_BYTES)
+        copy.add(entries)
+        return LogIndex(entries[-1].index + 1)
+
+
+def _roster_of(metadata: Metadata) -> Roster:
+    memberships = MembershipHistory(metadata.memberships())
+    return memberships.at(memberships.last_index).roster
+
+
+def _listed(ranges: Sequence[LogRange]) -> str:
+    return ", ".join(map(str, ranges))

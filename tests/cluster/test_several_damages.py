@@ -1,0 +1,109 @@
+"""All copies are damaged, and each entry is whole on one node: the cluster returns by itself."""
+
+from itertools import pairwise
+
+import pytest
+
+from taskraft_replication.core.types import LogIndex
+from taskraft_replication.storage.damaged_log import DamagedLog
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.metadata import Metadata
+from tests.cluster.test_member_replacement import members_of, ready_page
+from tests.cluster.test_state_repair import LOCAL, REPAIR_MS_MAX, data_of, fill, tasks_of
+from tools.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+KEPT = {
+    "TASKRAFT_LOG_SEGMENT_BYTES": "65536",
+    # The damaged entries are not in the state yet, so that each node needs them.
+    "TASKRAFT_COLLECT_ENTRIES": "100000",
+    "TASKRAFT_COLLECT_MS": "600000",
+}
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """Three killed nodes with tasks in their logs, and the ids of the tasks."""
+    with LocalCluster(3, tmp_path / "c", KEPT) as cluster:
+        fill(cluster)
+        tasks = tasks_of(cluster.leader())
+        cluster.wait_until(
+            lambda: all(tasks_of(node, LOCAL) == tasks for node in cluster.nodes),
+            "all nodes have all tasks",
+            REPAIR_MS_MAX,
+        )
+        for node in cluster.nodes:
+            node.kill()
+        yield cluster, tasks
+
+
+def log_of(node):
+    fs = DiskFileSystem(data_of(node))
+    return DamagedLog(fs, Metadata(fs, "raft-0"))
+
+
+def damage_entry(node, index):
+    """Flip a bit in the data of an entry."""
+    place = log_of(node)._places[LogIndex(index)]
+    path = data_of(node) / "raft-0" / "log" / place.segment
+    content = bytearray(path.read_bytes())
+    content[place.offset + 60] ^= 0x10
+    path.write_bytes(content)
+
+
+def start_all(cluster):
+    for node in cluster.nodes:
+        node.log.write_text("")
+        node.start()
+
+
+def await_tasks(cluster, tasks):
+    """Wait until the cluster serves, and check that no task is lost."""
+    cluster.wait_until(lambda: members_of(cluster), "the cluster serves", REPAIR_MS_MAX)
+    assert tasks_of(cluster.leader()) == tasks
+
+
+@pytest.mark.shows_fault(
+    "log and vote",
+    "the logs of several or all members are damaged, each entry is whole on one of them, and no"
+    " leader is left",
+    "[completes the logs](#several-damaged-logs) with entries of each other; the members and their"
+    " votes stay",
+)
+def test_three_logs_that_are_damaged_in_different_places_complete_each_other(stopped):
+    cluster, tasks = stopped
+    last = log_of(cluster.nodes[0]).last
+    for number, node in enumerate(cluster.nodes):
+        damage_entry(node, last - 30 + 10 * number)
+        damage_entry(node, last - 25 + 10 * number)
+    gaps = [log_of(node).gaps(log_of(node).start) for node in cluster.nodes]
+    assert all(one != two for one, two in pairwise(gaps))
+    start_all(cluster)
+    await_tasks(cluster, tasks)
+    assert sorted(member.id for member in members_of(cluster)) == [1, 2, 3]
+    repaired = [
+        node for node in cluster.nodes if "the log is complete again" in node.log.read_text()
+    ]
+    assert len(repaired) >= 2, "two nodes are needed for a leader"
+
+
+@pytest.mark.shows_fault(
+    "log and vote",
+    "an entry is damaged on all members that can be reached",
+    "waits without voting, and names the entries in `/readyz`; `taskraft cluster recover"
+    " --force-new` continues without them",
+)
+def test_an_entry_that_no_node_has_is_named(stopped):
+    cluster, _ = stopped
+    last = log_of(cluster.nodes[0]).last
+    for node in cluster.nodes:
+        damage_entry(node, last - 20)
+    start_all(cluster)
+    text = f"the log lacks entry {last - 20}, which no other member has sent"
+    for node in cluster.nodes:
+        cluster.wait_until(
+            lambda node=node: text in ready_page(node)[1], "the entry is named", REPAIR_MS_MAX
+        )
+    assert all(node.is_running for node in cluster.nodes)
+    assert not members_of(cluster)
