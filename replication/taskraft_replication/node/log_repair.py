@@ -86,7 +86,10 @@ async def repair_log(
 
 
 class LogRepair:
-    """The repair of one damaged log; see ``repair_log``. The constructor blocks."""
+    """The repair of one damaged log; see ``repair_log``.
+
+    The constructor blocks.
+    """
 
     def __init__(
         self, config: NodeConfig, applied: LogIndex, security: PeerSecurity | None

@@ -94,6 +94,7 @@ async def test_entries_that_the_peer_lacks_end_the_transfer(peer):
         (lambda each: replace(each, term=Term(2)), "fail their checksum"),
         (lambda each: replace(each, index=LogIndex(each.index + 1)), "are out of place"),
     ],
+    ids=["data", "term", "index"],
 )
 async def test_damaged_pieces_are_refused(peer, monkeypatch, harm, reason):
     decode = log_transfer.decode_entry
