@@ -228,6 +228,19 @@ def test_a_crash_before_the_switch_leaves_the_damaged_log(log):
     assert log.read() == [original(index) for index in range(2, LAST + 1)]
 
 
+def test_an_unfinished_copy_is_deleted_by_a_start_that_reads_the_whole_log(log):
+    """The damage was one of memory, so the next start finds the log undamaged."""
+    before = log.segments
+    found = damaged(log)
+    copy = LogCopy(
+        DiskFileSystem(log.path), log.storage.metadata, found.start, found.commit, SEGMENT_BYTES
+    )
+    copy.add([original(index) for index in range(2, 150)])
+    log.open()
+    assert log.read() == [original(index) for index in range(2, LAST + 1)]
+    assert log.segments == before
+
+
 def test_a_discarded_copy_leaves_no_file(log):
     before = log.segments
     found = damaged(log)
