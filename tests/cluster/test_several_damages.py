@@ -4,12 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from taskraft_replication.core.types import LogIndex
-from taskraft_replication.storage.damaged_log import DamagedLog
-from taskraft_replication.storage.filesystem import DiskFileSystem
-from taskraft_replication.storage.metadata import Metadata
 from tests.cluster.test_member_replacement import members_of, ready_page
-from tests.cluster.test_state_repair import LOCAL, REPAIR_MS_MAX, data_of, fill, tasks_of
+from tests.cluster.test_state_repair import LOCAL, REPAIR_MS_MAX, fill, tasks_of
+from tests.drill.volume_faults import damage_entry, log_of
 from tools.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -36,20 +33,6 @@ def stopped(tmp_path):
         for node in cluster.nodes:
             node.kill()
         yield cluster, tasks
-
-
-def log_of(node):
-    fs = DiskFileSystem(data_of(node))
-    return DamagedLog(fs, Metadata(fs, "raft-0"))
-
-
-def damage_entry(node, index):
-    """Flip a bit in the data of an entry."""
-    place = log_of(node)._places[LogIndex(index)]
-    path = data_of(node) / "raft-0" / "log" / place.segment
-    content = bytearray(path.read_bytes())
-    content[place.offset + 60] ^= 0x10
-    path.write_bytes(content)
 
 
 def start_all(cluster):

@@ -44,6 +44,7 @@ from tests.drill.state_faults import (
     OldState,
     SecondDamage,
 )
+from tests.drill.volume_faults import DamagedLogs, SwappedVolumes
 from tools.packet_links import PacketLinks
 from tools.peer_links import PeerLinks, Quality
 from tools.power_loss import PowerLoss
@@ -217,6 +218,13 @@ DRILLS = (
         seconds=60,
         unavailable_seconds_max=10.0,
     ),
+    Drill(
+        "damaged-logs",
+        lambda _: [DamagedLogs()],
+        settings={**SMALL_FILES, "TASKRAFT_COLLECT_ENTRIES": "100000"},
+        seconds=40,
+    ),
+    Drill("swapped-volumes", lambda _: [SwappedVolumes()], settings=SMALL_FILES),
     Drill(
         "upgrade",
         lambda scene: [Upgrade(scene)],

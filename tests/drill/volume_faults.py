@@ -1,0 +1,134 @@
+"""Faults of whole data directories: several damaged logs at once, and swapped volumes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from taskraft_replication.core.types import LogIndex
+from taskraft_replication.storage.damaged_log import DamagedLog
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.metadata import Metadata
+from taskraft_replication.storage.record import HEADER_BYTES
+from tests.drill.faults import Fault, Scene, start_stopped
+from tests.drill.state_faults import REPAIR_MS_MAX, data_of, is_whole
+from tools.local_node import Node, NodeFailed
+
+DAMAGED_MAX = 3
+"""Maximum number of damaged entries in one log."""
+NEWEST_ENTRIES = 300
+"""The damage is among so many of the newest entries, which no state has yet."""
+REFUSED_MS_MAX = 30_000
+EXIT_REFUSED = 1
+
+
+@dataclass
+class DamagedLogs(Fault):
+    """All nodes are killed, and each log is damaged, in other places than the other logs."""
+
+    hold_seconds: tuple[float, float] = field(default=(0.0, 0.1), kw_only=True)
+    stops_all: bool = field(default=True, kw_only=True)
+    _said: list[int] = field(default_factory=list, init=False)
+    """Length of the output of each node before the damage."""
+
+    def begin(self, scene: Scene) -> list[str]:
+        """Kill the nodes, flip bits in their logs, and start them."""
+        nodes = scene.cluster.nodes
+        for node in nodes:
+            node.kill()
+        self._said = [len(node.log.read_text()) for node in nodes]
+        last = min(log_of(node).last for node in nodes)
+        # The last entry of each log stays whole, so that the length of the log is known.
+        spots = list(range(max(2, last - NEWEST_ENTRIES), last))
+        scene.draw.shuffle(spots)
+        hit: list[str] = []
+        for node in nodes:
+            count = scene.draw.randint(1, DAMAGED_MAX)
+            places, spots = spots[:count], spots[count:]
+            done = [
+                index
+                for index in places
+                if damage_entry(node, index, scene.draw.randrange(HEADER_BYTES))
+            ]
+            hit.append(f"entries {sorted(done)} of {node.name}")
+        for node in nodes:
+            node.start()
+        return hit
+
+    def end(self, scene: Scene) -> None:
+        """Wait until all nodes serve again, without hands.
+
+        Raises:
+            NodeFailed: a node exited, or no node has completed its log.
+        """
+        nodes = scene.cluster.nodes
+        began = time.monotonic()
+
+        def is_over() -> bool:
+            stopped = [node for node in nodes if not node.is_running]
+            if stopped:
+                raise NodeFailed(f"{stopped[0].name} exited:{stopped[0].tail()}")
+            return all(is_whole(scene, node) for node in nodes)
+
+        scene.cluster.wait_until(is_over, "all nodes serve with complete logs", REPAIR_MS_MAX)
+        scene.repair_seconds.append(time.monotonic() - began)
+        said = [node.log.read_text()[begin:] for node, begin in zip(nodes, self._said, strict=True)]
+        if not any("the log is complete again" in text for text in said):
+            raise NodeFailed("no node has completed its log")
+
+
+@dataclass
+class SwappedVolumes(Fault):
+    """Two nodes start with each other's directory, refuse, and start with their own again."""
+
+    hold_seconds: tuple[float, float] = field(default=(0.0, 0.1), kw_only=True)
+    stops_all: bool = field(default=True, kw_only=True)
+    _nodes: list[Node] = field(default_factory=list, init=False)
+
+    def begin(self, scene: Scene) -> list[str]:
+        """Stop two nodes, swap their directories, and start them.
+
+        Raises:
+            NodeFailed: a node serves with the directory of another one.
+        """
+        self._nodes = scene.draw.sample(scene.cluster.nodes, 2)
+        for node in self._nodes:
+            node.stop()
+        self._swap()
+        for node in self._nodes:
+            node.start()
+            status = node.wait(REFUSED_MS_MAX)
+            if status != EXIT_REFUSED:
+                raise NodeFailed(f"{node.name} has not refused another directory: {status}")
+        return [f"directories of {' and '.join(node.name for node in self._nodes)} swapped"]
+
+    def end(self, scene: Scene) -> None:
+        """Swap the directories back, and start the nodes."""
+        self._swap()
+        start_stopped(self._nodes)
+
+    def _swap(self) -> None:
+        one, other = (data_of(node) for node in self._nodes)
+        between = one.with_name("between")
+        for old, new in ((one, between), (other, one), (between, other)):
+            old.rename(new)
+
+
+def log_of(node: Node) -> DamagedLog:
+    """Return the log of a stopped node, which may be damaged."""
+    fs = DiskFileSystem(data_of(node))
+    return DamagedLog(fs, Metadata(fs, "raft-0"))
+
+
+def damage_entry(node: Node, index: int, place_in_record: int = 0) -> bool:
+    """Flip a bit in the record of an entry of a stopped node; return False if it has none."""
+    place = log_of(node)._places.get(LogIndex(index))
+    if place is None:
+        return False
+    with (data_of(node) / "raft-0" / "log" / place.segment).open("r+b", buffering=0) as file:
+        at = place.offset + place_in_record
+        file.seek(at)
+        flipped = file.read(1)[0] ^ 0x10
+        file.seek(at)
+        file.write(bytes((flipped,)))
+    return True
