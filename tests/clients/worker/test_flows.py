@@ -2,6 +2,7 @@
 
 import pytest
 
+from taskraft import Retry
 from taskraft.worker import Context, TaskFailed, chain, group
 from tests.clients.worker import handlers
 from tests.clients.worker.handlers import events, running
@@ -20,6 +21,21 @@ async def double(ctx: Context) -> int:
 
 def triple(ctx: Context) -> int:
     return 3 * ctx.previous(int)
+
+
+BROKEN: set[str] = set()
+"""Words that `count_unless_broken` refuses; a test removes them before a kick."""
+
+
+def count_unless_broken(word: str) -> int:
+    if word in BROKEN:
+        raise LookupError(word)
+    return len(word)
+
+
+async def report(ctx: Context) -> list[str]:
+    events.append("reported")
+    return total(ctx)
 
 
 def total(ctx: Context) -> list[str]:
@@ -84,6 +100,37 @@ async def test_a_failed_member_cancels_the_fan_in_or_is_reported_to_it(app):
         found = await ended.aoutcome(WAIT)
         assert found.outcome == "DEPENDENCY_FAILED"
         assert await runs.aresult(WAIT) == ["PROCESSED 3 ", "NOT_KEPT None the task was removed"]
+
+
+@pytest.mark.parametrize("policy", [{"fatal": (LookupError,)}, {"retry": Retry(attempts_max=2)}])
+async def test_a_buried_step_ends_the_chain_after_it(app, policy):
+    broken = app.task(**policy)(count)
+    flow = chain(broken.plan("broken"), app.task(double).plan(), app.task(triple).plan())
+    async with running(app):
+        handle = await flow.aput()
+        with pytest.raises(TaskFailed, match="DEPENDENCY_FAILED"):
+            await handle.aresult(WAIT)
+        assert (await broken.handle(handle.id - 2).astatus()).state == "BURIED"
+
+
+async def test_the_end_task_runs_once_although_a_buried_member_is_kicked(app, ataskraft):
+    BROKEN.add("bad")
+    counted = app.task(fatal=(LookupError,))(count_unless_broken)
+    reported = app.task(report)
+    async with running(app):
+        members = [counted.plan("fine"), counted.plan("bad")]
+        flow = group(members).then(reported.plan(), on_failure="run")
+        handle = await flow.aput()
+        failed, again = counted.handle(handle.id - 1), await flow.aput()
+        text = "LookupError: bad"
+        expected = ["PROCESSED 4 ", f"BURIED_OUT None {text}"]
+        assert await handle.aresult(WAIT) == await again.aresult(WAIT) == expected
+        BROKEN.clear()
+        assert await app.clients.here().tube(counted.tube).kick(ids=[failed.id]) == 1
+        assert await failed.aresult(WAIT) == 3
+        assert events == ["reported", "reported"]
+        # The other member stays BURIED, and no task is READY.
+        assert await ataskraft.states(counted.tube) == {"ZOMBIE": 5, "BURIED": 1}
 
 
 async def test_the_result_of_a_step_is_checked(app):

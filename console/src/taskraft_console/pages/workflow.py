@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from taskraft import errors
@@ -32,8 +31,6 @@ async def workflow(visit: PageVisit) -> PageView:
     end = group.end_task
     found = visit.value(await visit.cluster.group_tasks(name, end.tube if end else ""))
     tasks = [_graph_task(task) for task in found.tasks]
-    causes = Counter(before for task in tasks for before in task.waits_for)
-    buried = [task for task in tasks if task.state == "BURIED" and causes[task.key]]
     return PageView(
         template="workflow.html",
         title=name,
@@ -48,8 +45,6 @@ async def workflow(visit: PageVisit) -> PageView:
             "count": len(tasks),
             "found": found,
             "where": group_filter(name),
-            "blockers": sorted(buried, key=lambda task: -causes[task.key])[:5],
-            "blocked": causes,
             "forms": ChangeForms.search(end.tube if end else "TUBE", group_filter(name)),
         },
         refresh_seconds=3.0,

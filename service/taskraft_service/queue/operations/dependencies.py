@@ -1,8 +1,11 @@
-"""Register new tasks as dependents, and notify dependents when a dependency has ended.
+"""Register new tasks as dependents, and notify dependents of ended and buried dependencies.
 
 A task can depend on existing tasks, and on earlier items of the same put or batch. A reference to a
-missing task is refused, because its outcome is unknown. A task leaves HELD when its last dependency
-has ended. A task can have many dependents, and one failure can end a chain of tasks. Each entry
+missing task is refused, because its outcome is unknown. A task leaves HELD when each dependency has
+ended or was buried. A buried task makes no progress by itself, so it has failed for its dependents,
+also for tasks that are put while it is buried. A later kick does not notify them again.
+
+A task can have many dependents, and one failure can end a chain of tasks. Each entry
 therefore notifies a bounded number of dependents, in the order in which the dependencies ended.
 """
 
@@ -22,12 +25,13 @@ from taskraft_service.queue.entities.new_task import (
     TaskReference,
 )
 from taskraft_service.queue.entities.refusal import Reason, Refusal
-from taskraft_service.queue.entities.task_state import FINISHED, HELD, TaskOutcome
+from taskraft_service.queue.entities.task_state import BURIED, FINISHED, HELD, TaskOutcome
 from taskraft_service.queue.entities.task_view import Awaited, Failure, OnDependencyFailure, Waiting
 from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.state.dependents import TaskEnding
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
+from taskraft_service.queue.store.indexes import SetMember
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import unhold_if_clear
 
@@ -102,24 +106,31 @@ def join_dependents(
 ) -> Waiting | None:
     """Register a new task as a dependent; return its open dependencies, or None.
 
+    A buried dependency is open until `settle_dependents` notifies the new task, after the command.
+    One of several buried dependencies stands for all.
+
     Args:
         state: the state of the queue, with the tasks that the new task depends on.
         task: the new task.
         new: the task as it was put, with resolved dependencies.
-        restarting: finished tasks that the same put restarts.
+        restarting: finished and buried tasks that the same put restarts or replaces.
     """
     assert new.dependencies is not None
     member = (task.tube.number, task.id)
     still_open: list[Awaited] = []
+    buried: QueueTask | None = None
     for reference in new.dependencies.on:
         assert isinstance(reference, TaskReference), "dependencies were not resolved"
         other = state.find(state.tubes[reference.tube], reference.id)
         assert other is not None, f"there is no task {reference}"
-        if other.state in FINISHED and reference not in restarting:
-            continue
-        number = _set_of(state, other)
-        state.dependents.members.add(number, member)
-        still_open.append(Awaited(number, reference.tube, reference.id))
+        is_restarting = reference in restarting
+        if other.state is BURIED and not is_restarting:
+            buried = other
+        elif is_restarting or other.state not in FINISHED:
+            still_open.append(_join(state, other, member))
+    if buried is not None:
+        still_open.append(_join(state, buried, member))
+        state.dependents.ended(buried, TaskOutcome.BURIED_OUT)
     if not still_open:
         return None
     return waiting_of(state, task, new, tuple(still_open), new.dependencies.on_failure)
@@ -142,19 +153,21 @@ def waiting_of(
     return Waiting(still_open, on_failure, max(delay_ms, 0))
 
 
-def _set_of(state: QueueState, task: QueueTask) -> int:
-    """Return the number of the set of dependents of a task; create the set if needed."""
+def _join(state: QueueState, task: QueueTask, member: SetMember) -> Awaited:
+    """Add a dependent to the set of a task, and return the open dependency."""
     if not task.extras.dependents:
         state.touch_task(task)
         task.extras = replace(task.extras, dependents=state.dependents.new_set())
-    return task.extras.dependents
+    number = task.extras.dependents
+    state.dependents.members.add(number, member)
+    return Awaited(number, task.tube.name, task.id)
 
 
 FAILURE_TYPE: Final = "DEPENDENCY_FAILED"
 
 
 def settle_dependents(state: QueueState, tasks_max: int) -> int:
-    """Notify the dependents of tasks that have ended; return the number of notifications.
+    """Notify the dependents of ended and buried tasks; return the number of notifications.
 
     Each notification can end the dependent, and so complete its group; the caller settles these
     groups. One call sends at most ``tasks_max`` notifications, and the next call continues.
@@ -180,7 +193,7 @@ def settle_dependents(state: QueueState, tasks_max: int) -> int:
 
 
 def _hear(state: QueueState, task: QueueTask, ending: TaskEnding) -> None:
-    """Update a held task after one of its dependencies has ended."""
+    """Update a held task after one of its dependencies has ended or was buried."""
     waiting = task.extras.waiting
     assert task.state is HELD
     assert waiting is not None

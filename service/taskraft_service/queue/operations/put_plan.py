@@ -154,11 +154,11 @@ class PutPlan:
             self._accept(task)
 
     def restarting(self) -> Collection[TaskReference]:
-        """Return the existing tasks that items of this put restart if they are finished."""
+        """Return the existing tasks that items of this put restart or replace."""
         return {
             TaskReference(self._tube.name, conflict.task_id)
             for conflict in self.conflicts
-            if conflict.new.on_conflict is OnConflict.RESTART_IF_FINISHED
+            if self._changes(conflict)
         }
 
     def _validated(self, task: NewTask) -> NewTask | Refusal:

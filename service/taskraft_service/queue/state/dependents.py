@@ -1,10 +1,12 @@
 """Index the dependents of each task, and the ended tasks whose dependents were not notified yet.
 
+A buried task has ended for its dependents.
+
 The first dependent of a task creates a numbered set, and the task stores the number. The set
-therefore stays the same when the task is moved to another tube. When the task ends, a
+therefore stays the same when the task is moved to another tube. When the task ends or is buried, a
 ``TaskEnding`` refers to the set. Endings are processed in order, and each entry notifies a bounded
-number of dependents. A task that is restarted after its end has no set. All sets and endings are in
-the store; memory holds only changes that are not written yet.
+number of dependents. A task that is restarted or kicked afterwards has no set. All sets and endings
+are in the store; memory holds only changes that are not written yet.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from taskraft_service.queue.values import value
 
 @value
 class TaskEnding:
-    """The end of a task that other tasks depend on.
+    """The end or burial of a task that other tasks depend on.
 
     Args:
         number: the set of its dependents.
-        outcome: outcome of the task.
+        outcome: outcome of the task; BURIED_OUT for a burial.
         tube: name of its tube.
         id: its task id.
         told: the last dependent, in order, that was notified.

@@ -2,6 +2,8 @@
 
 A task ends once: it is acknowledged (also where it is kept), fails for good, expires or is deleted.
 ``end`` notifies the dependents of the task, stores its failure, and calls ``QueueState.watcher``.
+A buried task has not ended, but makes no progress by itself. Dependents, groups, schedules and
+waiting callers therefore learn of a burial as of a failure, and do not wait for a kick.
 Plain acknowledgements of tasks without extras skip ``end`` and call ``transition`` for a whole run
 of tasks.
 """
@@ -73,10 +75,16 @@ def bury(
     cause: EventCause,
     kind: EventKind | None = None,
 ) -> None:
-    """Bury a task that the caller has taken out of its order; a buried task has not ended."""
+    """Bury a task that the caller has taken out of its order, and notify its dependents.
+
+    The dependents learn of the burial only: the task keeps no set of dependents, so that a kick and
+    a later end of the task do not notify them again.
+    """
     if failure is not None:
         note_failure(state, task, failure)
     task.extras = replace(task.extras, times_buried=task.extras.times_buried + 1)
+    if task.extras.dependents:
+        state.dependents.ended(task, TaskOutcome.BURIED_OUT)
     watcher = state.watcher
     if watcher is not None:
         watcher(task, TaskOutcome.BURIED_OUT)

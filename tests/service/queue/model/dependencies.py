@@ -1,8 +1,8 @@
 """Dependencies in the naive queue.
 
-Each task has a unique object ``life`` until the task ends. A dependent has the ``life`` objects of
-its dependencies in ``waits``. ``ends`` are the ended tasks that some dependents still have to learn
-of.
+Each task has a unique object ``life`` until the task ends or is BURIED. A dependent has the
+``life`` objects of its dependencies in ``waits``. ``ends`` are the ended and BURIED tasks that some
+dependents still have to learn of.
 """
 
 from __future__ import annotations
@@ -43,13 +43,18 @@ class NaiveDependencies:
         return found
 
     def wait_for(self, task, new, references, restarting):
-        """Let a new task wait for its dependencies that have not ended."""
-        waits = []
+        """Let a new task wait for its dependencies; the last BURIED one fails for all of them."""
+        waits, buried = [], []
         for reference in references:
             other = self.find(self.tube(reference.tube), reference.id)
-            if other["state"] not in FINISHED or reference in restarting:
+            if other["state"] is State.BURIED and reference not in restarting:
+                buried = [(new_life(), reference.tube, reference.id)]
+            elif other["state"] not in FINISHED or reference in restarting:
                 other["life"]["founded"] = True
                 waits.append((other["life"], reference.tube, reference.id))
+        for life, tube, task_id in buried:
+            waits.append((life, tube, task_id))
+            self.ends.append((life, TaskOutcome.BURIED_OUT, f"{tube}/{task_id}"))
         if waits:
             task["waits"] = {"on": waits, "on_failure": new.dependencies.on_failure}
             self.wait_as(task, new)
@@ -63,13 +68,15 @@ class NaiveDependencies:
         )
 
     def restarting(self, tube, ids, met):
-        """Return the ended dependencies that a put of their key restarts."""
-        restart = OnConflict.RESTART_IF_FINISHED
-        return [
-            TaskReference(tube["name"], ids[item])
-            for item, new in met
-            if new.on_conflict is restart
-        ]
+        """Return the ended and BURIED dependencies that a put of their key makes live again."""
+        found = []
+        for item, new in met:
+            there = self.find(tube, ids[item])
+            restarts = new.on_conflict is OnConflict.RESTART_IF_FINISHED
+            replaces = new.on_conflict is OnConflict.REPLACE_IF_WAITING
+            if there and (replaces or (restarts and there["state"] in FINISHED)):
+                found.append(TaskReference(tube["name"], ids[item]))
+        return found
 
     def waiting_view(self, task):
         waits = task["waits"]
@@ -79,8 +86,8 @@ class NaiveDependencies:
         return Waiting(awaited, waits["on_failure"], waits["delay"])
 
     def note_end(self, task, outcome):
-        """Record the end of a task that has had dependents."""
-        if outcome in (TaskOutcome.NONE, TaskOutcome.BURIED_OUT):
+        """Record the end, or the burial, of a task that has had dependents."""
+        if outcome is TaskOutcome.NONE:
             return
         if task["life"]["founded"]:
             self.ends.append((task["life"], outcome, f"{task['tube']['name']}/{task['id']}"))

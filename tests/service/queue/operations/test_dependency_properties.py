@@ -40,7 +40,9 @@ SMALL = Limits(
 )
 TUBES = ("plain", "kept", "other")
 FINISHED = (State.DONE, State.ZOMBIE)
-places = st.tuples(st.sampled_from(TUBES), st.integers(1, 6))
+MISSES_FROM = 56
+"""Numbers from which on a place is used as it is; smaller numbers select a task of the tube."""
+places = st.tuples(st.sampled_from(TUBES), st.integers(1, 63))
 
 
 class Waiting:
@@ -56,7 +58,8 @@ class DependencyMachine(RuleBasedStateMachine):
     """Tasks of three tubes, with all effects of a command applied before the next command.
 
     The model knows the open dependencies of each dependent. An acknowledged dependency is removed
-    from them. Any other end of a dependency cancels the dependent, and so ends the dependent too.
+    from them. Any other end of a dependency, and its burial, cancels the dependent, and so ends the
+    dependent too.
     """
 
     leases = Bundle("leases")
@@ -92,8 +95,14 @@ class DependencyMachine(RuleBasedStateMachine):
         (task,) = self.queue.get_tasks(place[0], [place[1]])
         return State.GONE if task is None else task.state
 
+    def aimed(self, place):
+        """Return a place with a task, unless the tube is empty or the place is to miss."""
+        tube, number = place
+        there = [task.id for task in self.queue.list_tasks(tube, (), 0, 100)]
+        return (tube, there[number % len(there)]) if there and number < MISSES_FROM else place
+
     def ended(self, place, is_well):
-        """Tell the model that a task has ended."""
+        """Tell the model that a task has ended or was buried."""
         self.waiting.pop(place, None)
         for other, waiting in list(self.waiting.items()):
             if place in waiting.open:
@@ -110,6 +119,7 @@ class DependencyMachine(RuleBasedStateMachine):
         self.put_one(tube, on, runs=False, group=True)
 
     def put_one(self, tube, on, runs, *, group):
+        on = [*map(self.aimed, on)]
         states = {place: self.state(place) for place in on}
         on_failure = OnDependencyFailure.RUN if runs else OnDependencyFailure.CANCEL
         after = Dependencies(tuple(TaskReference(*place) for place in on), on_failure)
@@ -119,12 +129,15 @@ class DependencyMachine(RuleBasedStateMachine):
             assert [one.refusal.reason for one in result.refused] == [Reason.DEPENDENCY_NOT_FOUND]
             return
         (task_id,) = result.ids
-        still_open = {place for place, state in states.items() if state not in FINISHED}
-        self.waiting[tube, task_id] = Waiting(still_open, runs, group)
+        answered = (*FINISHED, State.BURIED)
+        still_open = {place for place, state in states.items() if state not in answered}
+        if runs or State.BURIED not in states.values():
+            self.waiting[tube, task_id] = Waiting(still_open, runs, group)
 
     @rule(first=st.sampled_from(TUBES), second=st.sampled_from(TUBES), on=places)
     def put_a_chain(self, first, second, on):
         """Put a batch: one item depends on a task, and two items depend on the previous item."""
+        on = self.aimed(on)
         there = self.state(on)
         head = Dependencies((TaskReference(*on),))
         links = [Dependencies((ItemReference(item),)) for item in (0, 1)]
@@ -135,6 +148,8 @@ class DependencyMachine(RuleBasedStateMachine):
         (result,) = self.do(ExecuteBatch(puts))
         if there is State.GONE:
             assert result.reason is Reason.DEPENDENCY_NOT_FOUND
+            return
+        if there is State.BURIED:
             return
         (one,), (two, three) = (put.ids for put in result.results)
         self.waiting[first, one] = Waiting([on] if there not in FINISHED else [], False, False)
@@ -175,14 +190,24 @@ class DependencyMachine(RuleBasedStateMachine):
 
     @rule(place=places, how=st.sampled_from([Delete, Cancel]))
     def remove(self, place, how):
+        place = self.aimed(place)
         before = self.state(place)
         (result,) = self.do(how(place[0], ByIds([place[1]])))
         if self.state(place) is State.GONE and before not in (State.GONE, *FINISHED):
             assert not result.refused
             self.ended(place, is_well=False)
 
-    @rule(place=places, how=st.sampled_from([Bury, Kick, Restart]))
+    @rule(place=places)
+    def bury(self, place):
+        place = self.aimed(place)
+        before = self.state(place)
+        self.do(Bury(place[0], ByIds([place[1]])))
+        if self.state(place) is State.BURIED is not before:
+            self.ended(place, is_well=False)
+
+    @rule(place=places, how=st.sampled_from([Kick, Restart]))
     def bring_elsewhere(self, place, how):
+        place = self.aimed(place)
         chosen = ByIds([place[1]])
         self.do(Kick(place[0], selector=chosen) if how is Kick else how(place[0], chosen))
         waiting = self.waiting.get(place)

@@ -1,4 +1,4 @@
-"""The end of a task updates its dependents, in steps of limited size and across restarts."""
+"""The end or burial of a task updates its dependents, in limited steps and across restarts."""
 
 from itertools import pairwise
 
@@ -8,13 +8,14 @@ from taskraft_service.queue.entities.new_task import (
     Dependencies,
     ItemReference,
     NewTask,
+    OnConflict,
     TaskReference,
 )
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.admin import Restart, Switch
-from taskraft_service.queue.operations.kick_bury_delete import Delete
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.selection import ByIds
@@ -54,6 +55,9 @@ class Stage:
 
     def states(self):
         return {task.id: task.state for task in self.queue.list_tasks("t", (), 0, 1_000)}
+
+    def held(self):
+        return [*self.states().values()].count(State.HELD)
 
     @property
     def index_keys(self):
@@ -105,17 +109,19 @@ def test_all_ends_of_an_entry_share_its_steps(stage):
     assert stage.states() == {}
 
 
-def test_a_failure_goes_down_a_long_chain_step_by_step(stage):
+@pytest.mark.parametrize("how", [Delete, Bury])
+def test_a_failure_goes_down_a_long_chain_step_by_step(stage, how):
     links = [NewTask(b"x", 1, dependencies=Dependencies((ItemReference(n),))) for n in range(10)]
     stage.do(Put("t", [NewTask(b"x", 1), *links]))
-    stage.do(Delete("t", ByIds([1])))
-    left = [len(stage.states())]
+    stage.do(how("t", ByIds([1])))
+    left = [stage.held()]
     while stage.queue.next_deadline_ms() is not None:
         stage.reopen()
         stage.do()
-        left.append(len(stage.states()))
+        left.append(stage.held())
     assert left[0] > 0
     assert left[-1] == 0
+    assert stage.states() == ({1: State.BURIED} if how is Bury else {})
     assert all(before - after <= STEP for before, after in pairwise(left))
 
 
@@ -132,6 +138,57 @@ def test_a_restarted_task_has_its_own_dependents(stage):
     assert set(states.values()) == {State.READY}
     stage.do(Delete("t", ByIds([1])))
     assert later not in stage.states()
+
+
+def test_a_kicked_task_has_its_own_dependents(stage):
+    """The dependents of the burial end; dependents that are put after the kick wait."""
+    stage.put()
+    stage.put(1, tasks=4 * STEP)
+    stage.do(Bury("t", ByIds([1])), Kick("t", selector=ByIds([1])))
+    (later,) = stage.put(1)
+    for _ in range(5):
+        stage.do()
+    assert stage.states() == {1: State.READY, later: State.HELD}
+    (taken,) = stage.do(Take(["t"]))
+    stage.do(Settle([Ack([taken.tasks[0].token])]))
+    assert stage.states() == {later: State.READY}
+
+
+def test_dependents_of_a_buried_task_end_in_steps_too(stage):
+    stage.put()
+    stage.do(Bury("t", ByIds([1])))
+    stage.put(1, tasks=2 * STEP + 1)
+    held = [stage.held()]
+    while stage.queue.next_deadline_ms() is not None:
+        stage.reopen()
+        stage.do()
+        held.append(stage.held())
+    assert held == [STEP + 1, 1, 0]
+    assert stage.states() == {1: State.BURIED}
+    assert stage.index_keys == []
+
+
+def test_many_buried_dependencies_cost_one_step(stage):
+    stage.put(tasks=STEP)
+    ids = [*range(1, STEP + 1)]
+    stage.do(Bury("t", ByIds(ids)))
+    stage.put(*ids, tasks=STEP)
+    assert stage.held() == 0
+    assert stage.states() == dict.fromkeys(ids, State.BURIED)
+
+
+@pytest.mark.parametrize(
+    ("conflict", "held"), [(OnConflict.REPLACE_IF_WAITING, 1), (OnConflict.RETURN_EXISTING, 0)]
+)
+def test_a_buried_task_that_the_same_put_replaces_is_waited_for(stage, conflict, held):
+    named = NewTask(b"x", 1, unique_key=("k",))
+    stage.do(Put("t", [named]), Bury("t", ByIds([1])))
+    again = NewTask(b"y", 1, unique_key=("k",), on_conflict=conflict)
+    after = NewTask(b"x", 1, dependencies=Dependencies((ItemReference(0),)))
+    (result,) = stage.do(Put("t", [again, after]))
+    assert result.ids == [1, 2]
+    assert stage.held() == held
+    assert stage.states()[1] is (State.READY if held else State.BURIED)
 
 
 def test_a_watched_dependent_reports_its_outcome(stage):

@@ -120,15 +120,15 @@ class TaskSpec(_message.Message):
         dependency in turn.
         """
         RUN: TaskSpec._OnDependencyFailure.ValueType  # 2
-        """Make the task ready once all other dependencies have ended. Its failure names the dependency
-        that failed last.
+        """Make the task ready once all other dependencies have ended or are buried. Its failure names
+        the dependency that failed last.
         """
 
     class OnDependencyFailure(_OnDependencyFailure, metaclass=_OnDependencyFailureEnumTypeWrapper):
         """Decides what happens to a task when a task that it depends on fails. A dependency fails when it
         ends without an acknowledgement: deleted, cancelled, expired, out of attempts, removed by
-        TruncateTube or DropTube, or ended because a dependency of its own failed. A buried task has
-        neither ended nor failed.
+        TruncateTube or DropTube, or ended because a dependency of its own failed. A dependency also
+        fails when it is buried; a kick of the buried task does not notify the task again.
         """
 
     ON_DEPENDENCY_FAILURE_UNSPECIFIED: TaskSpec.OnDependencyFailure.ValueType  # 0
@@ -138,8 +138,8 @@ class TaskSpec(_message.Message):
     dependency in turn.
     """
     RUN: TaskSpec.OnDependencyFailure.ValueType  # 2
-    """Make the task ready once all other dependencies have ended. Its failure names the dependency
-    that failed last.
+    """Make the task ready once all other dependencies have ended or are buried. Its failure names
+    the dependency that failed last.
     """
 
     @_typing.final
@@ -784,7 +784,7 @@ class Task(_message.Message):
 
     @_builtins.property
     def waits_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskReference]:
-        """Dependencies that have not ended, as the put named them."""
+        """Dependencies that have neither ended nor been buried, as the put named them."""
 
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptFailure]:

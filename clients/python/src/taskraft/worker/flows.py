@@ -98,8 +98,8 @@ def chain(*plans: Plan[Any], retain: Duration = RETAIN_DEFAULT) -> Flow[Any]:
     """Return a flow in which each call waits until the call before it is acknowledged.
 
     A step reads the result of the step before it with `Context.previous`. If a step ends without
-    success, the later steps end as DEPENDENCY_FAILED; a BURIED step lets them wait until it is
-    kicked.
+    success or is BURIED, the later steps end as DEPENDENCY_FAILED. A kick of the step does not
+    run them.
 
     Args:
         *plans: calls of any tasks, made by `TaskFunction.plan`; at least one.
@@ -134,7 +134,7 @@ class FanOut:
         Args:
             plan: call after the group.
             on_failure: "cancel": the last call ends as DEPENDENCY_FAILED if a call of the group has
-                failed; "run": it runs anyway.
+                failed or is BURIED; "run": it runs anyway, once.
             retain: time for which the results of the group are kept.
         """
         members: list[tuple[Plan[Any], list[int]]] = [(one, []) for one in self._plans]

@@ -39,6 +39,8 @@ class Step(NamedTuple):
         if not self.message:
             return Result("NOT_KEPT", None, "the task was removed", 0)
         task = Task(task_pb2.Task.FromString(self.message))
+        if task.state == "BURIED":
+            return Result("BURIED_OUT", None, task.failure, task.attempt)
         if task.state not in _KEPT or task.outcome not in ("", PROCESSED):
             return Result(task.outcome or task.state, None, task.failure, task.attempt)
         value = None
