@@ -36,6 +36,15 @@ def test_a_delayed_task_is_ready_when_its_delay_is_over(taskraft, tube):
     assert tube.take(wait=0).text() == "later"
 
 
+@pytest.mark.parametrize("days", [389, 40_000])
+def test_the_clock_goes_on_after_more_than_a_year(taskraft, tube, days):
+    taskraft.advance(f"{days}d")
+    tube.put("later", delay="1s")
+    taskraft.advance("999ms")
+    assert tube.take(wait=0) is None
+    assert tube.take(wait="1s").text() == "later"
+
+
 def test_a_task_expires_at_its_ttl(taskraft, tube):
     tube.put("short", ttl="10m")
     taskraft.advance("9m")

@@ -84,11 +84,16 @@ class VirtualTime:
         self._selector.select = self._select_or_move
         loop.run_in_executor = self._counting_run_in_executor
         loop.time = self.time
+        # A timer is due within the resolution of the clock. The resolution of asyncio is less than
+        # the distance of two floats from 388 days on, and the timer would never be due.
+        self._resolution = loop._clock_resolution  # noqa: SLF001 - asyncio sets no other tolerance
+        loop._clock_resolution = ROUNDING_SECONDS  # noqa: SLF001 - as above
         call_counters[loop] = self
 
     def uninstall(self) -> None:
         """Restore the real clock of the loop."""
         del self._selector.select, self.loop.run_in_executor, self.loop.time
+        self.loop._clock_resolution = self._resolution  # noqa: SLF001 - as in `install`
         del call_counters[self.loop]
 
     def time(self) -> float:
