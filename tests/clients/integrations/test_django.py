@@ -1,9 +1,10 @@
 """Tasks and Django transactions: puts after the commit, and the outbox with its relay."""
 
 import os
+import sqlite3
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from io import StringIO
 from pathlib import Path
 
@@ -12,13 +13,15 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 
-from taskraft import Client
+from taskraft import Client, errors
 from taskraft.integrations.django.models import OutboxRow
 from taskraft.integrations.django.transactions import (
     put_in_transaction,
     put_on_commit,
     relay_of,
+    with_connections,
 )
+from taskraft.worker.outbox import Outbox
 from tests.clients.integrations.django_shop import app, welcome
 
 ROOT = Path(__file__).parents[3]
@@ -111,6 +114,52 @@ def test_an_app_that_cannot_be_imported_is_a_mistake_of_usage(named, settings_ap
 @pytest.fixture
 def settings_app(monkeypatch):
     return lambda named: monkeypatch.setattr(settings, "TASKRAFT_APP", named)
+
+
+@with_app
+def test_the_relay_locks_a_sqlite_database_before_it_reads(shop, database, monkeypatch):
+    """A change between a read and a write would end the transaction as locked, without a wait."""
+    put_in_transaction(welcome.plan("Anna"))
+    begin, seen = Outbox.begin, []
+
+    def begin_beside_a_writer(outbox, cursor):
+        cursor.execute("SELECT COUNT(*) FROM taskraft_outbox")
+        with closing(sqlite3.connect(database, timeout=0)) as writer:
+            try:
+                writer.execute("UPDATE taskraft_outbox SET refusal = ''")
+            except sqlite3.OperationalError as error:
+                seen.append(str(error))
+        return begin(outbox, cursor)
+
+    monkeypatch.setattr(Outbox, "begin", begin_beside_a_writer)
+    assert relay_of(app).run_once() == 1
+    assert seen == ["database is locked"] * 2
+
+
+@with_app
+def test_a_refused_call_keeps_back_no_later_call_of_its_transaction(shop, caplog):
+    shop.client.update_tube("mail", put_paused=True)
+    with transaction.atomic():
+        put_on_commit(welcome.plan("Anna"))
+        transaction.on_commit(lambda: shop.client.update_tube("mail", put_paused=False))
+        put_on_commit(welcome.plan("Berta"))
+    assert payloads(shop) == [{"name": "Berta"}]
+    assert "put_call" in caplog.text
+    assert "TubePaused" in caplog.text
+
+
+@with_app
+def test_a_call_without_a_transaction_raises_its_refusal(shop):
+    shop.client.update_tube("mail", put_paused=True)
+    with pytest.raises(errors.TubePaused):
+        put_on_commit(welcome.plan("Anna"))
+
+
+def test_connections_are_for_handlers_in_threads():
+    async def ship(order_id: int) -> None: ...
+
+    with pytest.raises(TypeError, match="ship is declared with async def"):
+        with_connections(ship)
 
 
 @with_app

@@ -2,6 +2,8 @@
 
 import sqlite3
 import threading
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -153,6 +155,30 @@ class Countdown(threading.Event):
         if not self.left:
             self.set()
         return self.is_set()
+
+
+def test_a_relay_tries_again_after_a_transient_error_of_the_database(shop, caplog):
+    shop.store(welcome.plan("Anna"))
+    failures = [sqlite3.OperationalError("database is locked"), sqlite3.DatabaseError("malformed")]
+    transaction = shop.outbox.transactions(shop.connection)
+
+    @contextmanager
+    def failing(due):
+        if due:
+            raise due.pop()
+        with transaction() as cursor:
+            yield cursor
+
+    def relay(due):
+        return OutboxRelay(
+            shop.outbox, app, partial(failing, due), transient=sqlite3.OperationalError
+        )
+
+    relay(failures[:1]).run(Countdown(2))
+    assert shop.payloads("mail") == [{"name": "Anna"}]
+    assert "the database of the outbox failed; trying again: database is locked" in caplog.text
+    with pytest.raises(sqlite3.DatabaseError, match="malformed"):
+        relay(failures[1:]).run(Countdown(2))
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mysql"])

@@ -40,8 +40,24 @@ class OutboxRelay:
     for longer. Several relays may run at once, but then rows are not put in order.
     """
 
-    def __init__(self, outbox: Outbox, app: App, transaction: Transaction) -> None:
-        """Store the table, the app with the client, and the function that begins a transaction."""
+    def __init__(
+        self,
+        outbox: Outbox,
+        app: App,
+        transaction: Transaction,
+        *,
+        transient: type[Exception] | tuple[type[Exception], ...] = (),
+    ) -> None:
+        """Store the table and its database.
+
+        Args:
+            outbox: the table.
+            app: the app with the client.
+            transaction: begins a transaction of the database.
+            transient: errors of the database after which `run` tries again, such as the driver's
+                `OperationalError`; default: none.
+        """
+        self._transient = transient if isinstance(transient, tuple) else (transient,)
         self._outbox = outbox
         self._app = app
         self._transaction = transaction
@@ -49,14 +65,14 @@ class OutboxRelay:
     def run(
         self, stopping: threading.Event | None = None, *, interval: Duration = INTERVAL_DEFAULT
     ) -> None:
-        """Put rows until an event is set; log an outage and wait for its end.
+        """Put rows until an event is set; log an outage or a transient error, and try again.
 
         Args:
             stopping: ends the relay after the current message; None: the relay never ends.
             interval: time between two looks at an empty table, and between two attempts.
 
         Raises:
-            Exception: an error of the database; start the relay again.
+            Exception: an error of the database that is not transient; start the relay again.
         """
         ended = stopping or threading.Event()
         pause = seconds(interval, "interval")
@@ -67,6 +83,9 @@ class OutboxRelay:
                 log.warning(
                     "the cluster does not accept the rows of the outbox; trying again: %s", error
                 )
+                moved = 0
+            except self._transient as error:
+                log.warning("the database of the outbox failed; trying again: %s", error)
                 moved = 0
             if not moved:
                 ended.wait(pause)
