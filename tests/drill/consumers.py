@@ -89,7 +89,10 @@ class Consumer(Worker):
                 one.ok(id=None)
 
     async def settle(self, task: task_pb2.Task, decision: str) -> None:
-        """Settle a taken task as decided."""
+        """Settle a taken task as decided; leave the task to its lease if the session is not fresh.
+
+        The judge takes a session for alive for some seconds after each use.
+        """
         if decision == "hold":
             # The lease may have expired, and another client may hold the task. The nodes must then
             # refuse.
@@ -111,12 +114,13 @@ class Consumer(Worker):
     def _start_hold(self, task: task_pb2.Task) -> None:
         async def hold() -> None:
             await self.floor.pause(self.draw.uniform(0.5, 1.5) * LEASE_SECONDS)
-            if self.session.is_fresh:
-                await self._settle(task, "ack", pb.Settlement(ack=pb.Settlement.Ack()))
+            await self._settle(task, "ack", pb.Settlement(ack=pb.Settlement.Ack()))
 
         self._holding.add(asyncio.ensure_future(hold()))
 
     async def _settle(self, task: task_pb2.Task, f: str, settlement: pb.Settlement) -> None:
+        if not self.session.is_fresh:
+            return
         request_id = self.request_id()
         settlement.tokens.append(task.token)
         message = pb.SettleTasksRequest(request_id=request_id, settlements=[settlement])

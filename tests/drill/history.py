@@ -3,7 +3,8 @@
 An operation is a pair of lines. ``invoke`` is written before the request is sent, and ``ok``,
 ``fail`` or ``info`` after the answer was read. ``fail`` means that the operation had no effect.
 ``info`` means that the effect is unknown. All times are in ns of one monotonic clock. ``rev`` in an
-answer is the log position of the effect, and is left out if it is not known.
+answer is the log position of the effect, and is left out if it is not known. ``uid`` is the content
+of a task; no two puts have the same content, except for repeated requests.
 ``tests/drill/history_format.py`` names the fields of each operation.
 """
 

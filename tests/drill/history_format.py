@@ -196,7 +196,7 @@ def faults_of(path: Path) -> list[str]:
         for fault in wrong_fields(line, LINE, LINE_OPTIONAL)
     ]
     faults = faults or [*_wrong_config(lines), *_wrong_operations(lines)]
-    return faults or [*_unstated_delays(lines), *_missing_ends(lines)]
+    return faults or [*_shared_contents(lines), *_unstated_delays(lines), *_missing_ends(lines)]
 
 
 def _wrong_config(lines: Iterable[Numbered]) -> Iterator[str]:
@@ -254,6 +254,17 @@ def _wrong_answer(form: Form, line: Mapping[str, Any]) -> Iterator[str]:
     yield from wrong_fields(value, form.answer, optional)
     if line["f"] == "take" and value.get("id") is not None and "uid" not in value:
         yield "uid is missing"
+
+
+def _shared_contents(lines: Iterable[Numbered]) -> Iterator[str]:
+    """Check that each put has a content of its own: contents show which unanswered put happened."""
+    first: dict[str, Any] = {}
+    for number, line in _in_order(lines):
+        value = line["value"]
+        if line["f"] == "put" and line["type"] == "invoke":
+            request = value.get("request_id", (line["process"], line.get("op")))
+            if first.setdefault(value["uid"], request) != request:
+                yield f"line {number}: an earlier put has the content {value['uid']}"
 
 
 def _unstated_delays(lines: Iterable[Numbered]) -> Iterator[str]:

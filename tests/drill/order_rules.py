@@ -2,7 +2,8 @@
 
 A take with an unknown outcome may have leased any READY task and then let the lease expire. Each
 rule therefore counts the tasks that such takes can explain, and reports a violation only if more
-tasks were passed over.
+tasks were passed over. Puts of unknown outcome with one content can be indistinguishable, and then
+the priority or the sub-queue of their tasks is unknown. No order holds for these tasks.
 """
 
 from __future__ import annotations
@@ -37,6 +38,21 @@ class ReadyTime(NamedTuple):
     subqueue: str
 
 
+def place_of(histories: TaskHistories, task: TaskHistory) -> Place | None:
+    """Return the sort key of a task; None if the priority of the task is unknown."""
+    priorities = task.put_values("pri", 0)
+    if len(priorities) != 1:
+        return None
+    sign = -1 if histories.tube(task.tube).get("higher_first") else 1
+    return sign * priorities.pop(), task.id
+
+
+def domain_of(histories: TaskHistories, task: TaskHistory) -> tuple[str, str] | None:
+    """Return the tube and the sub-queue of a task; None if the sub-queue is unknown."""
+    subqueues = task.put_values("utube", "") if histories.has_subqueues(task.tube) else {""}
+    return (task.tube, subqueues.pop()) if len(subqueues) == 1 else None
+
+
 def _starts(task: TaskHistory) -> Iterator[tuple[float, int]]:
     """Yield each time at which the task was certainly READY, and the highest token given before."""
     puts = [put for put in task.puts if put.is_ok]
@@ -50,11 +66,9 @@ def _starts(task: TaskHistory) -> Iterator[tuple[float, int]]:
 
 def ready_times(histories: TaskHistories, task: TaskHistory) -> Iterator[ReadyTime]:
     """Yield the intervals in which a task was certainly READY."""
-    if not task.puts or any("position" in put.value for put in task.puts):
+    place, domain = place_of(histories, task), domain_of(histories, task)
+    if place is None or domain is None or any("position" in put.value for put in task.puts):
         return
-    value = task.puts[0].value
-    sign = -1 if histories.tube(task.tube).get("higher_first") else 1
-    place = (sign * value.get("pri", 0), task.id)
     for begun_ns, token in _starts(task):
         changes = [one.invoked_ns for one in task.deliveries if one.token > token]
         changes += [
@@ -66,7 +80,7 @@ def ready_times(histories: TaskHistories, task: TaskHistory) -> Iterator[ReadyTi
         changes += [one.invoked_ns for one in task.strays if one.may_have_happened]
         ended_ns = min([*changes, histories.lives_until_ns(task)], default=float("inf"))
         if begun_ns < ended_ns:
-            yield ReadyTime(place, begun_ns, ended_ns, task, value.get("utube", ""))
+            yield ReadyTime(place, begun_ns, ended_ns, task, domain[1])
 
 
 class UnseenTakes:
@@ -129,8 +143,7 @@ def _by_domain(histories: TaskHistories) -> dict[tuple[str, str], list[ReadyTime
     for task in histories.tasks.values():
         if histories.tube(task.tube).get("ordered", True):
             for one in ready_times(histories, task):
-                key = one.subqueue if histories.has_subqueues(task.tube) else ""
-                found[task.tube, key].append(one)
+                found[task.tube, one.subqueue].append(one)
     return found
 
 
@@ -138,20 +151,16 @@ def overtaken_tasks(histories: TaskHistories) -> Iterator[Violation]:
     """G5: a take gets the most urgent READY task of the tube or sub-queue."""
     domains = _by_domain(histories)
     unseen = UnseenTakes(histories)
-    takes: dict[tuple[str, str], list[tuple[Request, TaskHistory]]] = defaultdict(list)
+    takes: dict[tuple[str, str], list[tuple[Place, Request, TaskHistory]]] = defaultdict(list)
     for task in histories.tasks.values():
-        if not task.puts:
-            continue
-        subqueue = task.puts[0].value.get("utube", "")
-        key = task.tube, subqueue if histories.has_subqueues(task.tube) else ""
-        takes[key] += [
-            (one.take, task) for one in task.deliveries if "filter" not in one.take.value
-        ]
+        place, domain = place_of(histories, task), domain_of(histories, task)
+        if place is not None and domain is not None:
+            takes[domain] += [
+                (place, one.take, task) for one in task.deliveries if "filter" not in one.take.value
+            ]
     for key, taken in takes.items():
         sweep = _Sweep(domains.get(key, ()))
-        sign = -1 if histories.tube(key[0]).get("higher_first") else 1
-        for take, task in sorted(taken, key=lambda one: one[0].invoked_ns):
-            place = (sign * task.puts[0].value.get("pri", 0), task.id)
+        for place, take, task in sorted(taken, key=lambda one: one[1].invoked_ns):
             excused = unseen.count(key[0], take.invoked_ns, take.ended_ns)
             over = sweep.passed_over(take.invoked_ns, take.ended_ns, place)
             passed = list(islice(over, excused + 1))
@@ -196,13 +205,14 @@ class SubqueueHolds:
     def __init__(self, histories: TaskHistories) -> None:
         holds: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         for task in histories.tasks.values():
-            if histories.has_subqueues(task.tube) and task.puts:
-                key = task.tube, task.puts[0].value.get("utube", "")
+            if histories.has_subqueues(task.tube):
                 for held in task.deliveries:
                     ends = [one.ended_ns for one in held.ends() if one.is_ok]
                     ends += [one.ended_ns for one in task.deletions if one.is_ok]
                     ends += [one.ended_ns for one in task.deliveries if one.token > held.token]
-                    holds[key].append((held.invoked_ns, min(ends, default=float("inf"))))
+                    hold = held.invoked_ns, min(ends, default=float("inf"))
+                    for subqueue in task.put_values("utube", ""):
+                        holds[task.tube, subqueue].append(hold)
         self._begun_ns = {
             key: [begun for begun, _ in sorted(found)] for key, found in holds.items()
         }
@@ -224,12 +234,12 @@ def concurrent_subqueues(histories: TaskHistories) -> Iterator[Violation]:
     groups: dict[tuple[str, str], list[tuple[float, float, TaskHistory]]] = defaultdict(list)
     for task in histories.tasks.values():
         tube = histories.tube(task.tube)
-        if histories.has_subqueues(task.tube) and task.puts and tube.get("concurrency", 1) == 1:
-            key = task.tube, task.puts[0].value.get("utube", "")
+        domain = domain_of(histories, task)
+        if histories.has_subqueues(task.tube) and domain and tube.get("concurrency", 1) == 1:
             for held in task.deliveries:
                 until_ns = histories.held_until_ns(task, held)
                 if held.ended_ns < until_ns:
-                    groups[key].append((held.ended_ns, until_ns, task))
+                    groups[domain].append((held.ended_ns, until_ns, task))
     for (tube, subqueue), holds in groups.items():
         holds.sort(key=lambda one: one[0])
         latest_ns, holder = 0.0, None

@@ -69,6 +69,8 @@ class TaskHistory:
     tube: str
     id: int
     puts: list[Request] = field(default_factory=list)
+    """Acknowledged puts of the task; without any, each put of unknown outcome that may be its put.
+    """
     deliveries: list[Delivery] = field(default_factory=list)
     strays: list[Request] = field(default_factory=list)
     """Settlements with a token that no take returned."""
@@ -83,6 +85,10 @@ class TaskHistory:
     def name(self) -> str:
         """Return the name of the task in texts."""
         return f"task {self.id} of {self.tube}"
+
+    def put_values(self, name: str, missing: Any) -> set[Any]:
+        """Return the values that the puts give to a field; ``missing`` for a put without it."""
+        return {put.value.get(name, missing) for put in self.puts}
 
     def settlements(self) -> list[Request]:
         """Return all settlements that name the task."""
@@ -235,12 +241,17 @@ class TaskHistories:
                 leases[tube, number, token] = delivery
                 task = self.task(tube, number)
                 task.deliveries.append(delivery)
-                # A put with an unknown outcome is recognised by its content.
-                for put in self.puts_of_uid.get(one.answer.get("uid", ""), ()):
-                    if not put.is_ok and put not in task.puts and put.may_have_happened:
-                        task.puts.append(put)
+                if not any(put.is_ok for put in task.puts):
+                    self._add_unknown_puts(task, one.answer.get("uid", ""))
         for task in self.tasks.values():
             task.deliveries.sort(key=lambda one: (one.token, one.invoked_ns))
+
+    def _add_unknown_puts(self, task: TaskHistory, uid: str) -> None:
+        """Add the puts of unknown outcome that may have made a task, by tube and content."""
+        for put in self.puts_of_uid.get(uid, ()):
+            is_possible = put.may_have_happened and put.value["tube"] == task.tube
+            if is_possible and not put.is_ok and put not in task.puts:
+                task.puts.append(put)
 
     def _index_settlements(self) -> None:
         for one in requests_of(self.history.of(*SETTLEMENTS)):

@@ -45,6 +45,11 @@ def test_a_right_history_has_no_faults(tmp_path):
     assert found(tmp_path, right()) == []
 
 
+def test_a_repeated_put_has_the_content_of_the_first_one(tmp_path):
+    again = pair("put", {"tube": "t", "uid": "u", "request_id": "r", "delay": 1}, {"id": 1}, 9)
+    assert found(tmp_path, [*right(), *again]) == []
+
+
 def test_only_the_last_line_may_be_cut_short(tmp_path):
     assert found(tmp_path, right(), '\n{"process":') == []
     assert found(tmp_path, right(), '\n{"process":\n') == [f"line {len(right()) + 1}: no JSON"]
@@ -85,6 +90,10 @@ def harmed(place, **changes):
         (
             harmed(1, value={"tube": "t", "uid": "u"}),
             "task 1 of t is delayed, and no request says until when",
+        ),
+        (
+            [*right(), *pair("put", {"tube": "t", "uid": "u"}, {"id": 2}, 9)],
+            f"line {len(right()) + 1}: an earlier put has the content u",
         ),
     ],
 )

@@ -174,6 +174,25 @@ INNOCENT = {
     .settle("bury", 3, 1, 5)
     .add("kick", (4, None), {"tube": "t", "count": 1}, outcome="info")
     .take(9, 1, 6),
+    "tasks of puts of unknown outcome, whose one content hides their sub-queues": Story()
+    .put(1, 1, uid="u", tube="u", utube="a", outcome="info")
+    .put(2, 2, uid="u", tube="u", utube="b", outcome="info")
+    .put(3, 3, tube="u", utube="a")
+    .take(4, 1, 5, uid="u", tube="u")
+    .settle("ack", 5, 1, 5, tube="u")
+    .take(6, 3, 6, tube="u")
+    .take(7, 2, 7, uid="u", tube="u"),
+    "nothing there, because the sub-queue of a taken task is unknown": Story()
+    .put(1, 1, uid="u", tube="u", utube="a", outcome="info")
+    .put(2, 1, uid="u", tube="u", utube="b", outcome="info")
+    .put(3, 3, tube="u", utube="b")
+    .take(4, 1, 5, uid="u", tube="u")
+    .take(6, None, tube="u"),
+    "tasks of puts of unknown outcome, whose one content hides their priorities": Story()
+    .put(1, 1, uid="u", pri=5, outcome="info")
+    .put(2, 2, uid="u", pri=1, outcome="info")
+    .put(3, 3, pri=3)
+    .take(4, 2, 5, uid="u"),
     "the first task came during the take": Story()
     .put(1, 1, pri=1)
     .put((2, 4), 2, pri=0)
@@ -238,6 +257,12 @@ def test_each_kind_of_violation_is_found(code):
 @pytest.mark.parametrize("reason", INNOCENT)
 def test_a_history_that_some_order_explains_has_no_violation(reason):
     assert INNOCENT[reason].found() == set()
+
+
+def test_a_put_of_unknown_outcome_hides_no_sub_queue_of_an_acknowledged_put():
+    story = Story().put(0, 9, uid="u1", tube="u", utube="b", outcome="info")
+    story.lines += GUILTY["utube-concurrent"].lines
+    assert story.found() == {"utube-concurrent"}
 
 
 def test_a_task_that_nobody_may_have_taken_waits_for_no_retry():

@@ -169,7 +169,11 @@ def uid_of(task: task_pb2.Task) -> str:
 
 
 class Producer(Worker):
-    """Puts one to three tasks at a time."""
+    """Puts one to three tasks at a time, each with a content of its own."""
+
+    def __init__(self, floor: Floor, name: str) -> None:
+        super().__init__(floor, name)
+        self._contents = itertools.count(1)
 
     async def run(self) -> None:
         """Put until the drill is over."""
@@ -180,9 +184,10 @@ class Producer(Worker):
     async def put(self, tube: str) -> None:
         """Put tasks, and sometimes repeat the request although it was acknowledged."""
         request_id = self.request_id()
+        # The judge recognises a put of unknown outcome by its content.
         values = [
-            {"tube": tube, "uid": f"{self._name}-{place}-{request_id}"}
-            for place in range(self.draw.choice((1, 1, 2, 3)))
+            {"tube": tube, "uid": f"{self._name}-{next(self._contents)}"}
+            for _ in range(self.draw.choice((1, 1, 2, 3)))
         ]
         for place, value in enumerate(values):
             value.update(named(request_id, place))
