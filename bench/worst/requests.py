@@ -35,6 +35,8 @@ PATTERNS: Final = tuple(f"tube.{number:03}*" for number in range(limits.NAMES_MA
 HEADERS: Final = {f"header{number}": b"x" * 64 for number in range(32)}
 FAILURE: Final = task_pb2.Failure(type="x" * 200, message="x" * 4_000)
 LINEARIZABLE: Final = task_pb2.Consistency(level=task_pb2.Consistency.LINEARIZABLE)
+MEMBER: Final = "x" * 128
+"""Name of a member that never runs."""
 MANY: Final = 10_000
 """Number of tasks, leases or group members that one request ends, starts or lists."""
 
@@ -418,13 +420,11 @@ WORST: Final[Mapping[str, WorstRequest]] = {
     "GetServerInfo": _always(cluster_pb.GetServerInfoRequest()),
     "GetClusterState": _always(cluster_pb.GetClusterStateRequest()),
     "AddMember": _always(
-        cluster_pb.AddMemberRequest(
-            name="x" * 128, peer_address="127.0.0.1:1", address="127.0.0.1:2"
-        )
+        cluster_pb.AddMemberRequest(name=MEMBER, peer_address="127.0.0.1:1", address="127.0.0.1:2")
     ),
-    "PromoteMember": _always(cluster_pb.PromoteMemberRequest(name="x" * 128)),
-    "RemoveMember": _always(cluster_pb.RemoveMemberRequest(name="x" * 128)),
-    "TransferLeadership": _always(cluster_pb.TransferLeadershipRequest(name="x" * 128)),
+    "PromoteMember": _always(cluster_pb.PromoteMemberRequest(name=MEMBER)),
+    "RemoveMember": _always(cluster_pb.RemoveMemberRequest(name=MEMBER)),
+    "TransferLeadership": _always(cluster_pb.TransferLeadershipRequest(name=MEMBER)),
     "Configure": _configure,
     "UpgradeCluster": _always(cluster_pb.UpgradeClusterRequest()),
     "GetCaller": _always(cluster_pb.GetCallerRequest()),

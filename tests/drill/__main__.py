@@ -46,10 +46,12 @@ def line_of(result: Result) -> str:
 
 def _hostile_part(result: Result) -> str:
     """Return what hostile callers tried; empty without such callers."""
-    if not result.refused:
+    if not result.tried:
         return ""
-    counts = ", ".join(f"{count} of the {name}" for name, count in sorted(result.refused))
-    return f"; {len(result.breaches)} breaches; refused calls: {counts}"
+    counts = ", ".join(f"{count} of the {name}" for name, count in sorted(result.tried))
+    methods = f" with {result.methods} methods" if result.methods else ""
+    strain = "" if result.strain is None else f"; {result.strain}"
+    return f"; {len(result.breaches)} breaches; resisted calls: {counts}{methods}{strain}"
 
 
 def judge_files(paths: list[Path]) -> int:

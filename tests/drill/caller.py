@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
 import grpc.aio
 
 from taskraft import errors
@@ -23,6 +24,14 @@ OPTIONS = (
 )
 UNKNOWN_REASONS = frozenset({"COMMIT_UNKNOWN", "INTERNAL_ERROR", "DEADLINE_EXCEEDED"})
 """Reasons that leave the effect open. All other reasons of the contract say "no effect"."""
+NO_ANSWERS = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+    }
+)
+"""Status codes of calls that may not have reached a node."""
 CONTRACT = frozenset(error_pb2.Error.Reason.keys())
 FACTS = {
     "LEASE_STALE": "stale_token",

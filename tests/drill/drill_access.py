@@ -46,6 +46,7 @@ class DrillAccess:
             "worker": [(role, tube) for tube in tubes for role in ROLES],
             "stranger": [(role, "own.*") for role in ROLES],
             "revoked": [(role, BAIT) for role in ROLES],
+            "demanding": [(role, "*") for role in ROLES],
         }
         self.file = folder / "access.toml"
         self.set_revoked(is_known=True)

@@ -6,20 +6,21 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from tests.drill.caller import Caller, Channels, plain_channel
+from tests.drill.calm_phases import CALM_AFTER_SECONDS, CalmPhases, Strain, strain_of
 from tests.drill.clerk import Clerk
 from tests.drill.consumers import Consumer, StreamConsumer
 from tests.drill.drill_access import DrillAccess
 from tests.drill.faults import Fault, Scene
-from tests.drill.history import HistoryRecorder
-from tests.drill.hostile import Findings, Hostile, hostile_callers
-from tests.drill.judge import Verdict, judge_file
+from tests.drill.history import HistoryRecorder, read_history
+from tests.drill.hostile import Findings, Hostile
+from tests.drill.judge import Verdict, judge
 from tests.drill.session import FRESH_SECONDS
 from tests.drill.workload import (
     TUBES,
@@ -30,10 +31,13 @@ from tests.drill.workload import (
     create_tubes,
 )
 from tools.local_cluster import LocalCluster
+from tools.local_node import Node
 from tools.packet_links import PacketLinks
 from tools.peer_links import PeerLinks
 
 SETTINGS = {"TASKRAFT_FAILOVER_GRACE_MS": "6000"}
+BEFORE_SECONDS = 4.0
+"""How long the other clients work before the hostile callers begin."""
 CALM_SECONDS = 1.0
 """How long the clients work after the last fault has been healed."""
 SETTLE_SECONDS = 60
@@ -61,8 +65,11 @@ class Drill:
     """Longest time without an acknowledged put while a majority is in order."""
     slack_seconds: float = 0.01
     """Maximum time by which the cluster may end a lease or a delay early."""
-    is_hostile: bool = False
-    """Whether the nodes have TLS and access control, and hostile callers try to break in."""
+    hostile: tuple[type[Hostile], ...] = ()
+    """Hostile callers; with any, the nodes have TLS and access control."""
+    watches_calm: bool = False
+    """Whether an election without a fault is a breach, and the puts without a fault are measured.
+    """
 
 
 @dataclass(frozen=True)
@@ -77,9 +84,13 @@ class Result:
     repair_seconds: tuple[float, ...] = ()
     """Times from the detection of damage until the node served again."""
     breaches: tuple[str, ...] = ()
-    """Calls of hostile callers that were not refused, and nodes that ended."""
-    refused: tuple[tuple[str, int], ...] = ()
-    """Refused calls of hostile callers, by caller."""
+    """What hostile callers achieved; see ``breaches_of``."""
+    tried: tuple[tuple[str, int], ...] = ()
+    """Calls that nodes answered as they should, by hostile caller."""
+    methods: int = 0
+    """Methods of the contract whose most expensive request was answered."""
+    strain: Strain | None = None
+    """Elections and puts without a fault; None: not watched."""
 
     @property
     def is_available(self) -> bool:
@@ -105,7 +116,7 @@ class DrillRun:
         self._folder = folder
         self._recorder = HistoryRecorder(history)
         self._seed = seed
-        access = DrillAccess(folder / "access", tuple(TUBES)) if drill.is_hostile else None
+        access = DrillAccess(folder / "access", tuple(TUBES)) if drill.hostile else None
         own = {} if access is None else access.settings
         settings = {**SETTINGS, **drill.settings, **own}
         self._access = access
@@ -117,6 +128,7 @@ class DrillRun:
         self._scene = Scene(self._cluster, random.Random(seed), folder, links, access)
         self._kinds = list(drill.faults(self._scene))
         self._faults = 0
+        self._calm = CalmPhases(self._cluster)
         self._excused: list[tuple[float, float]] = []
         """Times in which no majority could answer, in ns."""
 
@@ -133,16 +145,27 @@ class DrillRun:
             stack.enter_context(self._cluster)
             asyncio.run(self._drive())
         self._recorder.close()
-        verdict = judge_file(self._recorder.path)
-        silence = longest_silence_ns(self._acknowledged, self._excused) / 1e9
-        limit = self._drill.unavailable_seconds_max
-        repairs = tuple(self._scene.repair_seconds)
-        findings = self._findings
-        refused = tuple((one.name, findings.refused[one.name]) for one in self._hostile)
-        untried = [f"{caller} was never refused" for caller, count in refused if not count]
-        breaches = (*findings.breaches, *untried)
-        name = self._drill.name
-        return Result(name, self._faults, silence, verdict, limit, repairs, breaches, refused)
+        return self._result()
+
+    def _result(self) -> Result:
+        """Judge the history, and put the findings together."""
+        history = read_history(self._recorder.path)
+        tried = {one.name: one.tried() for one in self._hostile}
+        strain = None
+        if self._drill.watches_calm:
+            strain = strain_of([*history.of("put")], self._calm.phases)
+        return Result(
+            self._drill.name,
+            self._faults,
+            longest_silence_ns(self._acknowledged, self._excused) / 1e9,
+            judge(history),
+            self._drill.unavailable_seconds_max,
+            tuple(self._scene.repair_seconds),
+            tuple(breaches_of(self._findings, tried, strain)),
+            tuple(tried.items()),
+            len(self._findings.answered),
+            strain,
+        )
 
     async def _drive(self) -> None:
         access = self._access
@@ -158,21 +181,24 @@ class DrillRun:
             Consumer(floor, f"c{place}", ("work", "lanes")) for place in range(CONSUMERS)
         ]
         consumers.append(StreamConsumer(floor, "s0", "streamed"))
-        workers: list[Worker | Hostile] = [*producers, *consumers, Visitor(floor, "v0")]
-        if access is not None:
-            self._hostile = await hostile_callers(self._scene, floor, self._findings)
-            workers += self._hostile
+        workers: list[Worker] = [*producers, *consumers, Visitor(floor, "v0")]
+        self._hostile = [make(self._scene, floor, self._findings) for make in self._drill.hostile]
+        for one in self._hostile:
+            await one.prepare()
         clients = [asyncio.ensure_future(one.run()) for one in workers]
         try:
+            if self._drill.watches_calm:
+                await self._rest(BEFORE_SECONDS)
+            clients += [asyncio.ensure_future(one.run()) for one in self._hostile]
             await self._harm()
             await asyncio.to_thread(self._cluster.wait_ready)
-            await floor.pause(CALM_SECONDS)
+            await self._rest(CALM_SECONDS)
         finally:
             floor.over.set()
             await asyncio.wait_for(asyncio.gather(*clients), SETTLE_SECONDS)
         self._acknowledged = floor.acknowledged_ns
-        for one in consumers:
-            await one.session.close()
+        for consumer in consumers:
+            await consumer.session.close()
         await self._list_and_drain()
         await channels.close()
 
@@ -182,7 +208,7 @@ class DrillRun:
         until = time.monotonic() + self._drill.seconds
         turn = 0
         while time.monotonic() < until:
-            await self._floor.pause(draw.uniform(*self._drill.rest_seconds))
+            await self._rest(draw.uniform(*self._drill.rest_seconds))
             fault = faults[turn % len(faults)]
             turn += 1
             name = type(fault).__name__.lower()
@@ -190,19 +216,35 @@ class DrillRun:
             hit = await asyncio.to_thread(fault.begin, self._scene)
             self._recorder.remark("nemesis", name, hit=hit)
             self._faults += len(hit)
+            left = list(self._cluster.running())
             await self._floor.pause(draw.uniform(*fault.hold_seconds))
+            self._look_for_ended_nodes(left)
             await asyncio.to_thread(fault.end, self._scene)
             self._recorder.remark("nemesis", "heal", of=name)
             if self._drill.waits_ready:
                 await asyncio.to_thread(self._cluster.wait_ready)
-                self._look_for_ended_nodes()
+                self._look_for_ended_nodes(self._cluster.nodes)
             if fault.stops_all:
                 self._excused.append((began, time.monotonic_ns()))
 
-    def _look_for_ended_nodes(self) -> None:
-        """Note the nodes that no fault has stopped; only for drills with hostile callers."""
+    async def _rest(self, seconds: float) -> None:
+        """Let the clients work without a fault."""
+        if not self._drill.watches_calm:
+            await self._floor.pause(seconds)
+            return
+        await self._floor.pause(CALM_AFTER_SECONDS)
+        await asyncio.to_thread(self._calm.begin)
+        await self._floor.pause(seconds)
+        await asyncio.to_thread(self._calm.end)
+        self._look_for_ended_nodes(self._cluster.nodes)
+
+    def _look_for_ended_nodes(self, nodes: Iterable[Node]) -> None:
+        """Note the nodes that no fault has stopped; only for drills with hostile callers.
+
+        The faults of these drills stop nodes only in ``begin``.
+        """
         if self._access is not None:
-            stopped = [node.name for node in self._cluster.nodes if not node.is_running]
+            stopped = [node.name for node in nodes if not node.is_running]
             self._findings.breaches += [f"{name} has ended" for name in stopped]
 
     async def _list_and_drain(self) -> None:
@@ -214,6 +256,18 @@ class DrillRun:
         for tube in TUBES:
             await clerk.list_tasks(tube)
         await clerk.compare([node for node in self._cluster.nodes if node.is_running])
+
+
+def breaches_of(
+    findings: Findings, tried: Mapping[str, int], strain: Strain | None
+) -> Iterator[str]:
+    """Yield what hostile callers achieved, and who of them tried nothing."""
+    yield from findings.breaches
+    for caller, count in tried.items():
+        if not count:
+            yield f"no node answered the {caller}"
+    if strain is not None and strain.elections:
+        yield f"{strain.elections} elections without a fault"
 
 
 def configuration() -> dict[str, object]:

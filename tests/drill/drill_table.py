@@ -16,6 +16,8 @@ from tests.drill.disk_faults import (
 )
 from tests.drill.drill_run import Drill
 from tests.drill.faults import Fault, Scene, all_of, follower_of, leader_of
+from tests.drill.hostile import INTRUDERS
+from tests.drill.hostile_requests import DemandingCaller
 from tests.drill.link_faults import (
     BadLinks,
     Partition,
@@ -254,8 +256,18 @@ DRILLS = (
             Kill(follower_of),
         ],
         links=PeerLinks,
-        is_hostile=True,
+        hostile=INTRUDERS,
         seconds=40,
+    ),
+    Drill(
+        "hostile-requests",
+        _mixed,
+        links=PeerLinks,
+        hostile=(DemandingCaller,),
+        watches_calm=True,
+        rest_seconds=(2.0, 4.0),
+        seconds=70,
+        unavailable_seconds_max=10.0,
     ),
     Drill("mixed", _mixed, links=PeerLinks, settings=SMALL_FILES, seconds=40),
     Drill(

@@ -25,6 +25,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.peers.handshake import PROTOCOL_VERSION
 from taskraft_replication.stubs.raft.v1 import raft_pb2
 from taskraft_service.access.permissions import ALL_TUBES, ANY_TUBE
+from tests.drill.caller import NO_ANSWERS
 from tests.drill.drill_access import BAIT, CLUSTER, GONE, OWN, STREAMS_SHARE, DrillAccess
 from tests.drill.faults import Scene
 from tests.drill.workload import TUBES, Floor
@@ -39,12 +40,6 @@ STREAM_SLACK_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.02
 GUESSES: Final = 50
 """Lease tokens of one guess, behind a token that was seen."""
-NO_ANSWERS: Final = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-)
-"""Status codes of calls that may not have reached a node."""
 TASKS: Final = "/taskraft.v1.TaskService/"
 CLUSTERS: Final = "/taskraft.v1.ClusterService/"
 PEERS: Final = "/taskraft.raft.v1.PeerService/"
@@ -58,6 +53,8 @@ class Findings:
     """Refused calls by actor."""
     breaches: list[str] = field(default_factory=list)
     """Calls that were not refused, and other broken promises."""
+    answered: Counter[str] = field(default_factory=Counter)
+    """Answered requests of a caller with all rights, by method."""
     unanswered: int = 0
     """Calls that failed without an answer of a node, because of a fault or too many calls."""
 
@@ -80,9 +77,33 @@ class Hostile(ABC):
         self.scene, self.floor, self.findings = scene, floor, findings
         self.draw = random.Random(f"{floor.seed}/{self.name}")
 
+    async def prepare(self) -> None:  # noqa: B027 - some callers need nothing
+        """Create what the caller needs, before the first fault."""
+
+    def tried(self) -> int:
+        """Return the number of calls that a node has answered as it should."""
+        return self.findings.refused[self.name]
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Act until the drill is over."""
+
+
+class Intruder(Hostile):
+    """A hostile caller whose calls must all be refused."""
+
     def node(self) -> Node:
         """Return a node of the cluster, running or not."""
         return self.draw.choice(self.scene.cluster.nodes)
+
+    async def create_tube(self, name: str) -> None:
+        """Create a tube as the operator."""
+
+        def create() -> None:
+            with self.scene.client() as client:
+                client.create_tube(name, timeout="20s")
+
+        await asyncio.to_thread(create)
 
     async def expect_refusal(self, what: str, call: Awaitable[Any]) -> None:
         """Await a call, which must be refused."""
@@ -135,7 +156,7 @@ async def first_message(
         call.cancel()
 
 
-class RemovedNode(Hostile):
+class RemovedNode(Intruder):
     """The holder of the key of a node that was removed, at the peer ports of all nodes."""
 
     name = "removed node"
@@ -228,11 +249,15 @@ def foreign_requests(tube: str) -> Iterator[tuple[str, Message, bool]]:
         yield path, request, method.client_streaming
 
 
-class Stranger(Hostile):
+class Stranger(Intruder):
     """A valid principal without rights on the tubes of the others; it has as many streams as it
     can get."""
 
     name = "stranger"
+
+    async def prepare(self) -> None:
+        """Create the own tube."""
+        await self.create_tube(OWN)
 
     async def run(self) -> None:
         """Hold streams, and try until the drill is over."""
@@ -313,10 +338,14 @@ class Stranger(Hostile):
             return None
 
 
-class Revoked(Hostile):
+class Revoked(Intruder):
     """The holder of a token that is revoked again and again."""
 
     name = "revoked token"
+
+    async def prepare(self) -> None:
+        """Create the tube of the principal."""
+        await self.create_tube(BAIT)
 
     async def attempt(self, node: Node) -> None:
         """Open a stream while the token is known, revoke the token, and go on."""
@@ -380,20 +409,4 @@ async def _ended(stream: Any) -> None:
             pass
 
 
-ACTORS: Final[Sequence[type[Hostile]]] = (RemovedNode, Stranger, Revoked)
-
-
-async def hostile_callers(scene: Scene, floor: Floor, findings: Findings) -> list[Hostile]:
-    """Create the tubes of the hostile callers, and return the callers."""
-
-    def create() -> None:
-        with scene.client() as client:
-            for name in (BAIT, OWN):
-                client.create_tube(name, timeout="20s")
-
-    await asyncio.to_thread(create)
-    callers = [make(scene, floor, findings) for make in ACTORS]
-    for one in callers:
-        if isinstance(one, RemovedNode):
-            await one.prepare()
-    return callers
+INTRUDERS: Final[tuple[type[Hostile], ...]] = (RemovedNode, Stranger, Revoked)

@@ -17,7 +17,7 @@ from tests.drill.caller import answer_of
 from tests.drill.drill_access import ROLES
 from tests.drill.drill_run import Result, longest_silence_ns
 from tests.drill.history import HistoryRecorder, read_history
-from tests.drill.hostile import Findings, Hostile, foreign_requests
+from tests.drill.hostile import Findings, Intruder, foreign_requests
 from tests.drill.judge import Evidence, Verdict
 
 
@@ -122,7 +122,7 @@ async def answer(message):
     return message
 
 
-class Idle(Hostile):
+class Idle(Intruder):
     name = "idle"
 
     async def attempt(self, node):

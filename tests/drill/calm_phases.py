@@ -1,0 +1,121 @@
+"""The times of a drill without a fault: the elections in them, and how long puts took.
+
+A fault can cause elections and slow puts. Without a fault, only the callers can cause them. The
+first phase ends before the hostile callers begin, so the load of the machine can be told apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+
+from tests.drill.history import Operation
+from tools.local_cluster import LocalCluster
+
+CALM_AFTER_SECONDS = 1.0
+"""Time after the end of a fault until no election timeout is left that the fault started."""
+
+
+@dataclass(frozen=True)
+class CalmPhase:
+    """One time without a fault."""
+
+    begun_ns: float
+    ended_ns: float
+    elections: int = 0
+    """Number by which the highest Raft term has grown."""
+
+
+def highest_term(cluster: LocalCluster) -> int:
+    """Return the highest Raft term that a running node knows; 0 if none answers."""
+    states = [node.state() for node in cluster.running()]
+    return max((state.state.term for state in states if state is not None), default=0)
+
+
+class CalmPhases:
+    """Records the times without a fault; all methods block until nodes have answered.
+
+    Args:
+        cluster: the nodes.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.phases: list[CalmPhase] = []
+        self._cluster = cluster
+        self._begun_ns, self._term = 0, 0
+
+    def begin(self) -> None:
+        """Begin a phase: all faults are healed, and the cluster is ready."""
+        self._term = highest_term(self._cluster)
+        self._begun_ns = time.monotonic_ns()
+
+    def end(self) -> None:
+        """End the phase, before the next fault."""
+        ended_ns = time.monotonic_ns()
+        elections = highest_term(self._cluster) - self._term if self._term else 0
+        self.phases.append(CalmPhase(self._begun_ns, ended_ns, max(elections, 0)))
+
+
+def waits_ms(puts: Iterable[Operation], phases: Sequence[CalmPhase]) -> list[float]:
+    """Return how long the puts took that began in one of the phases, in ms.
+
+    A put without an answer at the end of its phase counts until this end, because a fault may have
+    delayed its answer.
+    """
+    return [
+        (min(put.ended_ns, phase.ended_ns) - put.invoked_ns) / 1e6
+        for put in puts
+        for phase in phases
+        if phase.begun_ns <= put.invoked_ns < phase.ended_ns and put.may_have_happened
+    ]
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long puts took, in ms; 0 without puts."""
+
+    median: float
+    p99: float
+    longest: float
+
+    def __str__(self) -> str:
+        """Return the figures as text."""
+        return f"median {self.median:.0f}, p99 {self.p99:.0f}, longest {self.longest:.0f} ms"
+
+
+def waits_of(took_ms: Sequence[float]) -> Waits:
+    """Return the figures of some durations in ms."""
+    cuts = quantiles(took_ms, n=100) if len(took_ms) > 1 else [0.0] * 99
+    return Waits(cuts[49], cuts[98], max(took_ms, default=0.0))
+
+
+@dataclass(frozen=True)
+class Strain:
+    """How a cluster bore a demanding caller in the times without a fault."""
+
+    seconds: float
+    """Duration of these times."""
+    elections: int
+    before: Waits
+    """Puts of the other clients before the demanding caller began."""
+    during: Waits
+
+    def __str__(self) -> str:
+        """Return the figures as one line."""
+        return (
+            f"{self.elections} elections in {self.seconds:.0f} s without a fault;"
+            f" puts of others then: {self.during}; before: {self.before}"
+        )
+
+
+def strain_of(puts: Sequence[Operation], phases: Sequence[CalmPhase]) -> Strain:
+    """Return the figures of the phases, of which the first is before the demanding caller."""
+    first, later = phases[:1], phases[1:]
+    return Strain(
+        seconds=sum(phase.ended_ns - phase.begun_ns for phase in later) / 1e9,
+        elections=sum(phase.elections for phase in phases),
+        before=waits_of(waits_ms(puts, first)),
+        during=waits_of(waits_ms(puts, later)),
+    )
