@@ -1,11 +1,25 @@
 """All copies are damaged, and each entry is whole on one node: the cluster returns by itself."""
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
 
+import grpc
 import pytest
 
+from taskraft.v1 import task_pb2, task_service_pb2_grpc
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.rpc.status import reason_in
 from tests.cluster.test_member_replacement import members_of, ready_page
-from tests.cluster.test_state_repair import LOCAL, REPAIR_MS_MAX, fill, tasks_of
+from tests.cluster.test_state_repair import (
+    LOCAL,
+    REPAIR_MS_MAX,
+    SMALL,
+    break_tables,
+    fill,
+    tasks_of,
+)
 from tests.drill.volume_faults import damage_entry, log_of
 from tools.local_cluster import LocalCluster
 
@@ -90,3 +104,56 @@ def test_an_entry_that_no_node_has_is_named(stopped):
         )
     assert all(node.is_running for node in cluster.nodes)
     assert not members_of(cluster)
+
+
+@pytest.mark.shows_fault(
+    "state",
+    "the states of all members are damaged, so that none can send a whole one",
+    "waits without voting, and keeps the damaged copy; `taskraft cluster recover --force-new`"
+    " continues with the copy, and names the tasks that cannot be read",
+)
+def test_a_survivor_continues_with_a_damaged_state(tmp_path):
+    settings = {**SMALL, "TASKRAFT_SCRUB_PERIOD_MS": "1000"}
+    with LocalCluster(3, tmp_path / "c", settings) as cluster:
+        fill(cluster)
+        tasks = tasks_of(cluster.leader())
+        for node in cluster.nodes:
+            node.stop()
+        for node in cluster.nodes:
+            break_tables(node)
+        start_all(cluster)
+        for node in cluster.nodes:
+            cluster.wait_until(
+                lambda node=node: "cannot use the state of" in ready_page(node)[1],
+                "the node has asked the others",
+                REPAIR_MS_MAX,
+            )
+        for node in cluster.nodes:
+            node.kill()
+        survivor = cluster.nodes[1]
+        recovered = subprocess.run(
+            [sys.executable, "-m", "taskraft", "cluster", "recover", "--force-new", "--yes"],
+            env={**os.environ, **survivor.environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert recovered.returncode == 0, recovered.stderr
+        assert "given up: state: payloads of the tasks" in recovered.stderr
+        survivor.start()
+        cluster.wait_until(lambda: cluster.leader() is survivor, "it leads", REPAIR_MS_MAX)
+        readable = [task for task in tasks if can_be_read(survivor, task)]
+        assert 0 < len(readable) < len(tasks)
+
+
+def can_be_read(node, task_id):
+    """Return whether a task and its payload can be read; a refusal must say that it is damaged."""
+    selector = task_pb2.TaskSelector(ids=[task_id])
+    with grpc.insecure_channel(node.address) as channel:
+        try:
+            task_service_pb2_grpc.TaskServiceStub(channel).GetTasks(
+                pb.GetTasksRequest(tube="t", selector=selector)
+            )
+        except grpc.RpcError as error:
+            return reason_in(error.trailing_metadata()) != "STATE_DAMAGED"
+    return True

@@ -16,6 +16,7 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.status import reason_in
+from tests.cluster.damaged_tables import break_tables_in
 from tools.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -66,19 +67,8 @@ def data_of(node):
 
 
 def break_tables(node):
-    """Damage payloads in the large tables, in place, as a bad disk does.
-
-    The payloads are the last part of a table. The opening of the state does not read them.
-    """
-    tables = [
-        table for table in data_of(node).glob("state/*/*.sst") if table.stat().st_size > 50_000
-    ]
-    assert tables
-    for table in tables:
-        content = bytearray(table.read_bytes())
-        for at in range(len(content) // 2, len(content) * 3 // 4, 512):
-            content[at] ^= 0x10
-        table.write_bytes(content)
+    """Damage payloads of a stopped node."""
+    break_tables_in(data_of(node))
 
 
 def follower_of(cluster):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from taskraft_replication.core.types import LogIndex
 from taskraft_replication.storage.damaged_log import DamagedLog
@@ -116,16 +117,26 @@ class SwappedVolumes(Fault):
 
 def log_of(node: Node) -> DamagedLog:
     """Return the log of a stopped node, which may be damaged."""
-    fs = DiskFileSystem(data_of(node))
+    return log_in(data_of(node))
+
+
+def log_in(data: Path) -> DamagedLog:
+    """Return the log in a data directory, which may be damaged."""
+    fs = DiskFileSystem(data)
     return DamagedLog(fs, Metadata(fs, "raft-0"))
 
 
 def damage_entry(node: Node, index: int, place_in_record: int = 0) -> bool:
     """Flip a bit in the record of an entry of a stopped node; return False if it has none."""
-    place = log_of(node)._places.get(LogIndex(index))
+    return damage_record(data_of(node), index, place_in_record)
+
+
+def damage_record(data: Path, index: int, place_in_record: int = 0) -> bool:
+    """Flip a bit in the record of an entry in a data directory; return False if it has none."""
+    place = log_in(data)._places.get(LogIndex(index))
     if place is None:
         return False
-    with (data_of(node) / "raft-0" / "log" / place.segment).open("r+b", buffering=0) as file:
+    with (data / "raft-0" / "log" / place.segment).open("r+b", buffering=0) as file:
         at = place.offset + place_in_record
         file.seek(at)
         flipped = file.read(1)[0] ^ 0x10

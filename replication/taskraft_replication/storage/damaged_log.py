@@ -36,6 +36,9 @@ from taskraft_replication.storage.segment_log import LOG_DIRECTORY
 UNUSED_BYTES: Final = 64
 """Number of zeros at the end of a segment that show unused space: that a file was not cut."""
 
+NO_MARK: Final = Mark(-1, LogIndex(0), Term(0), 0)
+"""Stands for a mark that cannot be read."""
+
 
 class _Place(NamedTuple):
     """Place and checksums of a readable record."""
@@ -51,20 +54,24 @@ class _Place(NamedTuple):
 class DamagedLog:
     """The readable entries of a damaged log; blocks.
 
+    Args:
+        fs: the data directory.
+        metadata: the small files of the member.
+        may_lack_end: accept a log whose end or mark is missing: a last resort, which may lose
+            acknowledged entries.
+
     Raises:
         LogDamaged: the log is missing, its end is damaged, or a small file is, so that it cannot be
             completed.
         OSError: the disk cannot read a file.
     """
 
-    def __init__(self, fs: FileSystem, metadata: Metadata) -> None:
+    def __init__(self, fs: FileSystem, metadata: Metadata, *, may_lack_end: bool = False) -> None:
         self._fs = fs
         self._directory = f"{metadata.directory}/{LOG_DIRECTORY}"
         self.salt = metadata.salt()
         self.start = metadata.log_start()
-        mark_file = MarkFile.open(fs, f"{metadata.directory}/mark")
-        mark_file.close()
-        mark = valid_mark(f"{metadata.directory}/mark", mark_file.current, self.start)
+        mark = self._read_mark(f"{metadata.directory}/mark", may_lack_end=may_lack_end)
         self._places: dict[LogIndex, _Place] = {}
         self._durable = mark.index
         # Of the newest segment: end of the last valid record, and of the bytes that are not zero.
@@ -75,7 +82,7 @@ class DamagedLog:
         """Highest commit index that is known."""
         for name in self._segment_names():
             self._read_segment(name)
-        self.last = self._end(mark)
+        self.last = self._end(mark, may_lack_end=may_lack_end)
         self._places = {index: each for index, each in self._places.items() if index <= self.last}
         self._check_chain()
         self._mark = mark
@@ -117,13 +124,25 @@ class DamagedLog:
         self._is_whole_file = len(raw) >= self._written_end + UNUSED_BYTES
         self._newest_first = first_index_in(name)
 
-    def _end(self, mark: Mark) -> LogIndex:
+    def _read_mark(self, path: str, *, may_lack_end: bool) -> Mark:
+        try:
+            mark_file = MarkFile.open(self._fs, path)
+            mark_file.close()
+            return valid_mark(path, mark_file.current, self.start)
+        except LogDamaged:
+            if not may_lack_end:
+                raise
+            return valid_mark(path, NO_MARK, self.start)
+
+    def _end(self, mark: Mark, *, may_lack_end: bool) -> LogIndex:
         """Return the last entry; what follows was never acknowledged.
 
         Raises:
             LogDamaged: the last entries are unreadable, and their number is unknown.
         """
         last = self._durable
+        if may_lack_end:
+            return max([last, *self._places])
         while LogIndex(last + 1) in self._places:
             last = LogIndex(last + 1)
         is_readable = last in self._places or last == self.start.index

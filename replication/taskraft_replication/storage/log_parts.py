@@ -30,7 +30,9 @@ class LogRange:
 
     def __str__(self) -> str:
         """Return the range for an operator."""
-        return f"entry {self.first}" if self.first == self.last else f"{self.first} to {self.last}"
+        if self.first == self.last:
+            return f"entry {self.first}"
+        return f"entries {self.first} to {self.last}"
 
 
 @value

@@ -28,7 +28,7 @@ from taskraft.cli.progress import WorkProgress
 from taskraft_replication.storage.data_directory import PRIVATE_UMASK
 from taskraft_service.backup.download import download, download_encrypted
 from taskraft_service.backup.encryption import KeyUnusable
-from taskraft_service.backup.recovery import RecoveryRefused, continue_alone
+from taskraft_service.backup.recovery import RecoveryRefused, recovery_of
 from taskraft_service.backup.restore import plain_file, restore_cluster, summarize
 from taskraft_service.backup.restored_directory import RestoreRefused
 from taskraft_service.backup.snapshot_file import Report, SnapshotFileInvalid
@@ -78,19 +78,22 @@ def recover(*, force_new: bool, config: Path | None, yes: bool, output: str) -> 
     asks = must_ask(yes=yes)
     if config is not None:
         os.environ[CONFIG_VARIABLE] = str(config)
-    with _failures():
-        settings = read_config()
+    with _failures(), recovery_of(read_config()) as recovery:
+        losses = list(recovery.losses)
         click.echo(
-            f"The node in {settings.data_dir} becomes the only member of its cluster.\n"
+            f"The node in {recovery.config.data_dir} becomes the only member of its cluster.\n"
             "Acknowledged tasks that only other nodes have stored are lost for good.\n"
             "No other node may run with its old data again: delete its data directory first.",
             err=True,
         )
+        for loss in losses:
+            click.echo(f"damaged on this node, and given up: {loss}", err=True)
         if asks:
             confirm("Continue?")
-        recovered = continue_alone(settings)
+        recovered = recovery.run()
     removed = list(recovered.removed)
-    if write_values([{"index": str(recovered.index), "removed": removed}], output):
+    values = {"index": str(recovered.index), "removed": removed, "lost": losses}
+    if write_values([values], output):
         return
     others = ", ".join(removed) or "none"
     click.echo(f"recovered up to entry {recovered.index}; removed members: {others}", err=True)

@@ -125,6 +125,7 @@ class LostMemberRecord:
         member_in(self._fs, self._group_id, lost.directory_id)
 
     def end(self) -> None:
-        """Delete the record: the new member has taken the place of the old one."""
-        self._fs.remove(RECORD)
-        self._fs.sync_directory("")
+        """Delete the record, if there is one: no member is replaced any more."""
+        if self._fs.exists(RECORD):
+            self._fs.remove(RECORD)
+            self._fs.sync_directory("")

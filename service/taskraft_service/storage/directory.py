@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain, count
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,7 +18,7 @@ from taskraft_replication.errors import FormatUnknown, LogDamaged
 from taskraft_replication.storage.checked_file import JsonValue, read_checked, write_checked
 from taskraft_replication.storage.failing_filesystem import with_failpoints
 from taskraft_replication.storage.failpoints import NO_FAILPOINTS, Failpoints
-from taskraft_replication.storage.filesystem import DiskFileSystem, sync_directory
+from taskraft_replication.storage.filesystem import DiskFileSystem, FileSystem, sync_directory
 
 STATE_DIRECTORY: Final = "state"
 """Subdirectory of the data directory."""
@@ -44,7 +44,7 @@ def set_aside(path: Path) -> Path:
     The copy may be the best one that is left, so it stays until ``release_copies``. Released copies
     are deleted now.
     """
-    for copy in _copies(path):
+    for copy in copies_of(path):
         if (copy / RELEASED).exists():
             shutil.rmtree(copy)
     first = path.with_name(path.name + ASIDE_SUFFIX)
@@ -57,15 +57,52 @@ def set_aside(path: Path) -> Path:
 
 def release_copies(path: Path) -> list[Path]:
     """Allow that the copies of a directory that were set aside are deleted; return them."""
-    copies = [copy for copy in _copies(path) if not (copy / RELEASED).exists()]
+    copies = [copy for copy in copies_of(path) if not (copy / RELEASED).exists()]
     for copy in copies:
         (copy / RELEASED).touch()
     return copies
 
 
-def _copies(path: Path) -> list[Path]:
+def copies_of(path: Path) -> list[Path]:
+    """Return the damaged copies of a directory that were set aside, in no order."""
     names = re.compile(re.escape(path.name + ASIDE_SUFFIX) + r"(-\d+)?")
     return [place for place in path.parent.iterdir() if names.fullmatch(place.name)]
+
+
+def place_of(path: Path, generation: int) -> Path:
+    """Return the place of a database in a directory of databases."""
+    return path / f"{generation:08d}"
+
+
+def _generation(fs: FileSystem, path: Path, identity: Mapping[str, JsonValue]) -> int:
+    """Return the number of the current database.
+
+    Raises:
+        StateForeign: the databases belong to another cluster, member or version.
+        StateMissing: the pointer is missing or unreadable.
+    """
+    try:
+        said = read_checked(fs, POINTER)
+    except LogDamaged as error:
+        raise StateMissing(f"{path}: {error}") from error
+    except FormatUnknown as error:
+        raise StateForeign(f"{path}: {error}") from error
+    generation = said.pop("generation", None)
+    if said != identity or not isinstance(generation, int):
+        raise StateForeign(
+            f"{path} belongs to {said}, expected {dict(identity)}; use another data_dir"
+        )
+    return generation
+
+
+def current_database(path: Path, cluster_id: str, member_id: int) -> Path:
+    """Return the current database in a directory of databases, and change nothing.
+
+    Raises:
+        StateForeign, StateMissing: see ``StateDirectory``.
+    """
+    identity: dict[str, JsonValue] = {"cluster_id": cluster_id, "member_id": member_id}
+    return place_of(path, _generation(DiskFileSystem(path), path, identity))
 
 
 class DatabaseDirectory(Protocol):
@@ -156,7 +193,7 @@ class StateDirectory:
         return parent / f"{self._frozen:08d}"
 
     def _place(self, generation: int) -> Path:
-        return self._path / f"{generation:08d}"
+        return place_of(self._path, generation)
 
     def _read_pointer(self) -> int:
         if not self._fs.exists(POINTER):
@@ -170,17 +207,7 @@ class StateDirectory:
             self._place(1).mkdir(exist_ok=True)
             self._write_pointer(1)
             return 1
-        try:
-            said = read_checked(self._fs, POINTER)
-        except LogDamaged as error:
-            raise StateMissing(f"{self._path}: {error}") from error
-        except FormatUnknown as error:
-            raise StateForeign(f"{self._path}: {error}") from error
-        generation = said.pop("generation", None)
-        if said != self._identity or not isinstance(generation, int):
-            raise StateForeign(
-                f"{self._path} belongs to {said}, expected {self._identity}; use another data_dir"
-            )
+        generation = _generation(self._fs, self._path, self._identity)
         if not self._place(generation).is_dir():
             raise StateMissing(f"current database {self._place(generation)} is missing")
         return generation

@@ -304,6 +304,14 @@ class RocksStore:
                 str(each["name"]).lstrip("/"): each["size"] for each in self._rocks.live_files()
             }
 
+    def key_ranges(self) -> Mapping[str, tuple[bytes, bytes]]:
+        """Return name, first and last key of each table in use."""
+        with self._damage_named():
+            return {
+                str(each["name"]).lstrip("/"): (each["start_key"], each["end_key"])
+                for each in self._rocks.live_files()
+            }
+
     def flush(self) -> None:
         """Flush and sync all writes so far; may be called on another thread."""
         with self._damage_named():

@@ -78,7 +78,11 @@ def check_table(file: DirectReader) -> Generator[int, None, None]:
     yield len(packed)
     try:
         content = _content(packed)
-        blocks = yield from _index_handles(content)
+        blocks: list[_Handle] = []
+        for _, handle in _index_entries(content):
+            blocks.append(handle)
+            if len(blocks) % 256 == 0:
+                yield 0
     except (lz4.block.LZ4BlockError, wire.WireMalformed, IndexError) as error:
         raise BlockDamaged(index.offset, "an index", str(error)) from error
     yield from _check_blocks(file, blocks, context)
@@ -196,12 +200,12 @@ def _metaindex_entries(raw: bytes, handle: _Handle) -> Iterator[tuple[bytes, byt
         at += size
 
 
-def _index_handles(block: bytes) -> Generator[int, None, list[_Handle]]:
-    """Return the places of the data blocks in an index whose entries are all complete.
+def _index_entries(block: bytes) -> Iterator[tuple[bytes, _Handle]]:
+    """Yield the last key and the place of each data block, from an index of complete entries.
 
-    The interval of restart points of an index is 1, so no entry depends on the entry before.
+    The key is one from the last key of its block up to the first key of the next block. The
+    interval of restart points of an index is 1, so no entry depends on the entry before.
     """
-    found: list[_Handle] = []
     at, end = 0, _entries_end(block)
     read_varint = wire.read_varint
     while at < end:
@@ -209,9 +213,34 @@ def _index_handles(block: bytes) -> Generator[int, None, list[_Handle]]:
         own, at = read_varint(block, at)
         if shared:
             raise TableUnknown("the index has entries that depend on each other")
+        key = block[at : at + own]
         offset, at = read_varint(block, at + own)
         size, at = read_varint(block, at)
-        found.append(_Handle(offset, size))
-        if len(found) % 256 == 0:
-            yield 0
+        yield key, _Handle(offset, size)
+
+
+def damaged_ranges(file: DirectReader, whole: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    """Return the ranges of keys that may be in damaged blocks, each with first and last key.
+
+    Args:
+        file: the table.
+        whole: first and last key of the table; damage outside of data blocks hides all keys.
+    """
+    try:
+        context, metaindex = _read_footer(file)
+        raw = _check_block(file, metaindex, context)
+        handles = {name: _handle(value) for name, value in _metaindex_entries(raw, metaindex)}
+        packed = [_check_block(file, handle, context) for handle in handles.values()]
+        index = packed[[*handles].index(b"rocksdb.index")]
+        blocks = list(_index_entries(_content(index)))
+    except (BlockDamaged, TableUnknown, wire.WireMalformed, ValueError, IndexError):
+        return [whole]
+    found: list[tuple[bytes, bytes]] = []
+    before = whole[0]
+    for key, handle in blocks:
+        try:
+            _check_block(file, handle, context)
+        except BlockDamaged:
+            found.append((before, min(key, whole[1])))
+        before = key
     return found

@@ -12,6 +12,7 @@ from taskraft_service.storage.table_check import (
     BlockDamaged,
     TableUnknown,
     check_table,
+    damaged_ranges,
 )
 
 
@@ -68,3 +69,34 @@ def test_a_table_that_is_cut_off_is_damaged(table, tmp_path, size):
     short.write_bytes(table.read_bytes()[:size])
     with pytest.raises(BlockDamaged):
         check(short)
+
+
+WHOLE = (b"t00000000", b"t00004999")
+
+
+def ranges_in(path):
+    file = DirectReader(path)
+    try:
+        return damaged_ranges(file, WHOLE)
+    finally:
+        file.close()
+
+
+def test_the_keys_of_a_damaged_block_are_between_its_neighbours(table, tmp_path):
+    assert ranges_in(table) == []
+    raw = bytearray(table.read_bytes())
+    raw[len(raw) // 2] ^= 0x10
+    damaged = tmp_path / "flipped"
+    damaged.write_bytes(raw)
+    ((first, last),) = ranges_in(damaged)
+    assert WHOLE[0] < first < last < WHOLE[1]
+    assert 5 < int(last[1:]) - int(first[1:]) < 40, "a block has 4 KiB, and a pair 239 bytes"
+
+
+@pytest.mark.parametrize("place", [-1, -_FOOTER_BYTES - 10])
+def test_damage_outside_of_the_data_hides_all_keys(table, tmp_path, place):
+    raw = bytearray(table.read_bytes())
+    raw[place] ^= 0x10
+    damaged = tmp_path / "flipped"
+    damaged.write_bytes(raw)
+    assert ranges_in(damaged) == [WHOLE]
