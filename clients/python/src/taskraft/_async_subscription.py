@@ -124,6 +124,11 @@ class AsyncSubscription:
         return self._buffer.credit.tasks_max
 
     @property
+    def unsettled(self) -> int:
+        """Number of tasks that use credit: not settled, and no handler waits for other tasks."""
+        return self._buffer.credit.counted
+
+    @property
     def is_connected(self) -> bool:
         """True while a stream to the cluster is open; False before the first one."""
         return self._buffer.stream.is_open
@@ -176,6 +181,14 @@ class AsyncSubscription:
         """
         if not (self._is_closed or self._buffer.is_stopped):
             await self._buffer.stop(unbegun)
+
+    def hand_back(self, unbegun: Sequence[AsyncTakenTask]) -> None:
+        """Start to release the tasks that no handler has started; their attempts do not count.
+
+        Args:
+            unbegun: tasks of this subscription that the caller has fetched and will not process.
+        """
+        self._buffer.hand_back(unbegun)
 
     def stop_on(self, *signals: Signals) -> None:
         """Stop at the first of these signals, default SIGTERM; call it in the main thread.

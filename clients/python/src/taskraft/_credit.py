@@ -90,6 +90,11 @@ class Credit(Generic[Held]):
             del self._waiting_handlers[token]
             self._waiting_bytes -= len(self.held[token].payload)
 
+    @property
+    def counted(self) -> int:
+        """Number of unsettled tasks to which the limit applies."""
+        return len(self.held) - len(self._waiting_handlers)
+
     def settling(self, tokens: Sequence[int]) -> None:
         """Remove tasks whose settlement is being sent; the settlement carries the freed credit."""
         for token in tokens:
@@ -141,7 +146,7 @@ class Credit(Generic[Held]):
                 for other tasks.
         """
         allowed = self.tasks_max - self.withheld
-        tasks = allowed - len(self.held) + len(self._waiting_handlers) - self._granted_tasks
+        tasks = allowed - self.counted - self._granted_tasks
         held_bytes = self._held_bytes - self._waiting_bytes
         size_bytes = max(self._bytes_max - held_bytes - self._granted_bytes, 0)
         least_tasks = 1 if is_convenient or self._waiting_handlers else (max(allowed, 1) + 1) // 2

@@ -90,6 +90,11 @@ class HandlerSlots:
     def __init__(self, slots: int) -> None:
         self._free = asyncio.Semaphore(slots)
 
+    @property
+    def has_free(self) -> bool:
+        """Whether `take` returns at once."""
+        return not self._free.locked()
+
     async def take(self) -> HandlerSlot:
         """Wait for a free slot and return it."""
         await self._free.acquire()

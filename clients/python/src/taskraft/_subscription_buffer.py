@@ -122,9 +122,13 @@ class SubscriptionBuffer:
         self.stream.narrow(task_service_pb2.SubscribeRequest.Filter(none=True))
         self.is_stopped = True
         self._changed.set()
-        self._ready.extend(unbegun)
-        self._release_unstarted()
+        self.hand_back(unbegun)
         await asyncio.gather(*self._releases)
+
+    def hand_back(self, unbegun: Sequence[AsyncTakenTask]) -> None:
+        """Start to release `unbegun` and the tasks that `next_batch` has not returned."""
+        self._ready.extendleft(reversed(unbegun))
+        self._release_unstarted()
 
     async def close(self) -> None:
         """Return no more tasks, and send the waiting settlements."""
@@ -139,6 +143,8 @@ class SubscriptionBuffer:
     ) -> list[ItemOutcome[SettledLease]]:
         ending = [token for token, action in items if not action.HasField("touch")]
         self.credit.settling(ending)
+        if not self._batcher.is_idle:  # the settlement waits for an answer; its credit need not
+            self.stream.wake()
         try:
             return await self._batcher.submit(items, size_bytes, deadline)
         finally:

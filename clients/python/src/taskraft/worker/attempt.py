@@ -26,6 +26,7 @@ from taskraft.worker.settlements import (
     outcome_of,
     settlement_of,
 )
+from taskraft.worker.slots import AttemptSlot
 from taskraft.worker.spans import describe_span
 from taskraft.worker.steps import retain_ms, steps_before
 from taskraft.worker.task import TaskFunction
@@ -50,13 +51,13 @@ class Attempt(HandlerRun):
         if self._process is not None:
             self._process.send(Notice("is_stopping"))
 
-    async def run(self) -> None:
+    async def run(self, slot: AttemptSlot) -> None:
         """Make the attempt and settle the task; failures of the handler are logged, not raised."""
         started, observer = monotonic(), self._around.observer
         if observer is not None:
             observer.started(self._taken, ready_seconds(self._taken))
         self.context.log.info("started attempt %d of %s", self._taken.attempt, self._task.name)
-        failure = await self._failure()
+        failure = await self._failure(slot)
         if failure is None:
             spent_ms = round((monotonic() - started) * 1_000)
             self.context.log.info("ended after %d ms", spent_ms)
@@ -64,12 +65,12 @@ class Attempt(HandlerRun):
             outcome = outcome_of(failure, self._task.fatal)
             observer.ended(self._task.name, outcome, monotonic() - started)
 
-    async def _failure(self) -> Exception | None:
+    async def _failure(self, slot: AttemptSlot) -> Exception | None:
         """Make the attempt in the block of the task; log and return its failure."""
         try:
             async with self._taken:
                 describe_span(self._task.name, self._task.pool, self._task.signature.function)
-                await self._attempt()
+                await self._attempt(slot)
         except Exception as error:  # noqa: BLE001 - the failure of the handler
             if self._taken.is_settled:
                 log_failure(self.context.log, error, self._taken.attempt)
@@ -81,29 +82,28 @@ class Attempt(HandlerRun):
             return error
         return None
 
-    async def _attempt(self) -> None:
-        """Call the handler and settle the task; raise the failure after it was settled."""
+    async def _attempt(self, slot: AttemptSlot) -> None:
+        """Call the handler, and settle the task outside of its slot; raise its failure then."""
         try:
             settlement = await self.interruptible(self._acknowledgement)
         except Exception as failure:
             if not (isinstance(failure, LeaseLost) or self._taken.is_settled):
-                await self._settle(settlement_of(failure, self._task.fatal))
+                settlement = settlement_of(failure, self._task.fatal)
+                await self._settle(partial(self._taken.settle, settlement), slot)
             raise
         if self.context.plans:
             batch = Batch().settle(self._taken, settlement).put(*self.context.plans)
-            await self._around_settle(partial(self._execute, batch))
+            await self._settle(partial(self._execute, batch), slot)
         else:
-            await self._settle(settlement)
+            await self._settle(partial(self._taken.settle, settlement), slot)
 
-    async def _settle(self, settlement: Settlement) -> None:
-        await self._around_settle(partial(self._taken.settle, settlement))
+    async def _settle(self, innermost: Callable[[], Awaitable[None]], slot: AttemptSlot) -> None:
+        """Free the slot of the handler, and settle the task inside the middleware."""
+        await slot.handled(self.thread)
+        await self.guarded(around_settle(self._around.middleware, self.context, innermost))
 
     async def _execute(self, batch: Batch) -> None:
         await self._around.client.execute(batch)
-
-    async def _around_settle(self, innermost: Callable[[], Awaitable[None]]) -> None:
-        """Settle the task inside the middleware."""
-        await self.guarded(around_settle(self._around.middleware, self.context, innermost))
 
     async def _acknowledgement(self) -> Settlement:
         """Call the handler; return the acknowledgement with its result."""

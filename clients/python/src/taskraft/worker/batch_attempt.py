@@ -17,6 +17,7 @@ from taskraft.worker.errors import BatchError, LeaseLost
 from taskraft.worker.handler_run import HandlerRun, Surroundings, ready_seconds
 from taskraft.worker.middleware import around_run
 from taskraft.worker.settlements import acknowledgement, log_failure, outcome_of, settlement_of
+from taskraft.worker.slots import AttemptSlot
 from taskraft.worker.spans import describe_span
 from taskraft.worker.steps import retain_ms
 from taskraft.worker.task import TaskFunction
@@ -39,7 +40,7 @@ class BatchAttempt(HandlerRun):
         self._subscription = subscription
         self._batch = batch
 
-    async def run(self) -> None:
+    async def run(self, slot: AttemptSlot) -> None:
         """Call the handler and settle the tasks; failures of the handler are logged, not raised."""
         started, observer = monotonic(), self._around.observer
         if observer is not None:
@@ -48,6 +49,7 @@ class BatchAttempt(HandlerRun):
         with self._subscription.processing(self._batch):
             describe_span(self._task.name, self._task.pool, self._task.signature.function)
             outcomes = await self._outcomes()
+            await slot.handled(self.thread)
             actions = [self._action(outcome) for outcome in outcomes]
             refused: list[errors.TaskraftError | None]
             try:

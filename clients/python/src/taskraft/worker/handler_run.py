@@ -27,6 +27,7 @@ from taskraft.worker.errors import (
 )
 from taskraft.worker.middleware import Middleware
 from taskraft.worker.process_pool import ProcessPool
+from taskraft.worker.slots import AttemptSlot
 from taskraft.worker.task import TaskFunction
 from taskraft.worker.thread_pool import ThreadCall, ThreadPool
 
@@ -92,8 +93,8 @@ class HandlerRun(ABC):
         self.context.is_stopping = True
 
     @abstractmethod
-    async def run(self) -> None:
-        """Call the handler and settle its tasks; failures are logged, not raised."""
+    async def run(self, slot: AttemptSlot) -> None:
+        """Call the handler in the slot, and settle its tasks; failures are logged, not raised."""
 
     async def interruptible(self, call: Callable[[], Awaitable[Value]]) -> Value:
         """Await a call; raise `Context.interruption` if it was interrupted.

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from taskraft import Task
 from taskraft.worker.health import Page, WorkerHealth, WorkerState
-from taskraft.worker.pools import PoolSlots
+from taskraft.worker.slots import PoolSlots
 
 SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 60, 300, 1_800)
 """Bounds of the histograms, in seconds: from a cache lookup to a long computation."""

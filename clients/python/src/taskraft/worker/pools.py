@@ -12,61 +12,19 @@ from typing import Any, Final
 
 from taskraft import AsyncClient, AsyncSubscription, SubscribeOptions
 from taskraft._async_work import AsyncHandler
-from taskraft._handler_slots import HandlerSlot, HandlerSlots, wait_hook_set
+from taskraft._credit import CREDIT_TASKS_MAX
+from taskraft._handler_slots import wait_hook_set
 from taskraft.worker.attempt import Attempt
 from taskraft.worker.batch_attempt import BatchAttempt
 from taskraft.worker.errors import TaskInterrupted
 from taskraft.worker.handler_run import HandlerRun, Surroundings
 from taskraft.worker.options import CONSUMER_CONCURRENCY_DEFAULT, ConsumerOptions
+from taskraft.worker.prefetch import PREFETCH_MAX, PrefetchCredit
+from taskraft.worker.slots import AttemptSlot, PoolSlots
 from taskraft.worker.task import TaskFunction
-from taskraft.worker.thread_pool import ThreadCall
 
 TYPES_PER_SUBSCRIPTION: Final = 64
 """Maximum number of task types in one subscription; the limit of the server."""
-
-
-class PoolSlots:
-    """The slots of one kind of handlers, and the threads that outlive their attempts.
-
-    Args:
-        slots: maximum number of handlers at once.
-        urgent: number of these slots that only urgent tasks use.
-    """
-
-    def __init__(self, slots: int, urgent: int = 0) -> None:
-        self.slots: Final = slots
-        """Maximum number of handlers at once."""
-        self.urgent: Final = urgent
-        """Number of slots that only urgent tasks use."""
-        self.common: Final = slots - urgent
-        """Number of the other slots, which all tasks use."""
-        self._free = HandlerSlots(self.common)
-        self._free_urgent = HandlerSlots(urgent)
-        self.used = 0
-        """Number of running handlers, including handlers that wait for other tasks."""
-        self.stuck = 0
-        """Number of threads that still run although their attempt has ended."""
-        self.half_is_stuck: Final = asyncio.Event()
-        """Set when half of the slots are used by such threads."""
-
-    async def take(self, *, is_urgent: bool = False) -> HandlerSlot:
-        """Wait for a free slot, or for one of the urgent slots, and return it."""
-        return await (self._free_urgent if is_urgent else self._free).take()
-
-    def thread_is_stuck(
-        self, subscription: AsyncSubscription, withheld: int, thread: ThreadCall
-    ) -> None:
-        """Count a thread that outlives its attempt, and ask for fewer tasks until it ends."""
-        self.stuck += 1
-        if self.stuck * 2 >= self.slots:
-            self.half_is_stuck.set()
-        subscription.withhold(withheld)
-
-        def ended() -> None:
-            self.stuck -= 1
-            subscription.withhold(-withheld)
-
-        thread.on_done.append(ended)
 
 
 class Receiver(ABC):
@@ -74,7 +32,7 @@ class Receiver(ABC):
 
     def __init__(self) -> None:
         self.running: Final[dict[asyncio.Task[None], HandlerRun | Consumer]] = {}
-        """Running handlers by their asyncio task."""
+        """Attempts by their asyncio task: the handler runs, or the settlement has no answer."""
         self._subscriptions: list[AsyncSubscription] = []
         self._is_stopped = False
 
@@ -105,11 +63,10 @@ class Receiver(ABC):
         self._is_stopped = True
         await asyncio.gather(*(one.stop() for one in self._subscriptions))
 
-    def _start(self, run: HandlerRun, slot: HandlerSlot, slots: PoolSlots) -> asyncio.Task[None]:
-        running = asyncio.create_task(_run(run, slot, slots))
+    def _start(self, run: HandlerRun, slot: AttemptSlot) -> None:
+        running = asyncio.create_task(_run(run, slot))
         self.running[running] = run
         running.add_done_callback(self.running.pop)
-        return running
 
 
 class Pool(Receiver):
@@ -141,6 +98,9 @@ class Pool(Receiver):
         self._is_urgent = urgent_bound is not None
         own_slots = slots.urgent if self._is_urgent else slots.common
         self._credit = min(own_slots, concurrency or own_slots)
+        is_limited = self._is_urgent or concurrency is not None
+        self._ahead_max = 0 if is_limited else min(PREFETCH_MAX, CREDIT_TASKS_MAX - own_slots)
+        self._ahead: list[PrefetchCredit] = []
 
     async def open(self, client: AsyncClient, stack: AsyncExitStack) -> None:
         """Subscribe to all types of the pool; more than 64 types need several subscriptions."""
@@ -150,32 +110,39 @@ class Pool(Receiver):
             names[start : start + TYPES_PER_SUBSCRIPTION]
             for start in range(0, len(names), TYPES_PER_SUBSCRIPTION)
         ]
+        credit = max(self._credit // len(chunks), 1)
+        ahead_max = self._ahead_max // len(chunks)
         for types in chunks:
-            options: SubscribeOptions = {"types": types}
-            options["credit"] = max(self._credit // len(chunks), 1)
+            options: SubscribeOptions = {"types": types, "credit": credit + ahead_max}
             if self._urgent_bound is not None:
                 options["priority_bound"] = self._urgent_bound
             weighed = {tube: self._weights.get(tube, 1) for tube in tubes}
             subscription = client.subscribe(weighed if self._weights else tubes, **options)
+            ahead = PrefetchCredit(subscription, self._slots.prefetch, credit, ahead_max)
+            self._ahead.append(ahead)
             self._subscriptions.append(await stack.enter_async_context(subscription))
 
     async def work(self, surroundings: Surroundings) -> None:
         """Start an attempt for each task until `stop`."""
         async with asyncio.TaskGroup() as group:
-            for subscription in self._subscriptions:
-                stuck = partial(self._slots.thread_is_stuck, subscription, 1)
+            for ahead in self._ahead:
+                stuck = partial(self._slots.thread_is_stuck, ahead.subscription, 1)
                 around = replace(surroundings, on_stuck_thread=stuck)
-                group.create_task(self._receive(subscription, around))
+                group.create_task(self._receive(ahead, around))
 
-    async def _receive(self, subscription: AsyncSubscription, around: Surroundings) -> None:
-        async for taken in subscription:
+    async def _receive(self, ahead: PrefetchCredit, around: Surroundings) -> None:
+        async for taken in ahead.subscription:
+            ahead.waits(taken)
             slot = await self._slots.take(is_urgent=self._is_urgent)
-            if self._is_stopped:
-                slot.close()
-                await taken.release(0, uncounted=True)
+            if not ahead.begins():
+                slot.end(None)
                 continue
-            attempt = Attempt(self._tasks[taken.message.spec.type], taken, around)
-            self._start(attempt, slot, self._slots)
+            slot.on_free = ahead.adjust
+            self._start(Attempt(self._tasks[taken.message.spec.type], taken, around), slot)
+
+    async def stop(self) -> None:
+        """Receive no more tasks; tasks that were not started are handed back uncounted."""
+        await asyncio.gather(*(ahead.end() for ahead in self._ahead))
 
 
 class BatchPool(Receiver):
@@ -208,13 +175,12 @@ class BatchPool(Receiver):
         async for batch in subscription.batches(size, linger=self._batch.linger_seconds):
             slot = await self._slots.take()
             if self._is_stopped:
-                slot.close()
+                slot.end(None)
                 await subscription.stop(batch)
                 return
             subscription.withhold(-size)
-            attempt = BatchAttempt(self._task, subscription, batch, around)
-            running = self._start(attempt, slot, self._slots)
-            running.add_done_callback(lambda _: subscription.withhold(size))
+            slot.on_free = partial(subscription.withhold, size)
+            self._start(BatchAttempt(self._task, subscription, batch, around), slot)
 
 
 class Consumer(Receiver):
@@ -252,17 +218,9 @@ class Consumer(Receiver):
             self._working.cancel()
 
 
-async def _run(run: HandlerRun, slot: HandlerSlot, slots: PoolSlots) -> None:
-    def close() -> None:
-        slots.used -= 1
-        slot.close()
-
-    slots.used += 1
+async def _run(run: HandlerRun, slot: AttemptSlot) -> None:
     try:
-        with wait_hook_set(slot):
-            await run.run()
+        with wait_hook_set(slot.handler):
+            await run.run(slot)
     finally:
-        if run.thread is None or run.thread.is_done:
-            close()
-        else:  # the thread keeps its slot until it ends
-            run.thread.on_done.append(close)
+        slot.end(run.thread)

@@ -51,7 +51,7 @@ from taskraft.worker.options import (
     THREADS_DEFAULT,
     WorkerOptions,
 )
-from taskraft.worker.pools import BatchPool, Consumer, Pool, PoolSlots, Receiver
+from taskraft.worker.pools import BatchPool, Consumer, Pool, Receiver
 from taskraft.worker.process_pool import ProcessLimits, ProcessPool
 from taskraft.worker.selection import (
     chosen_consumers,
@@ -60,6 +60,7 @@ from taskraft.worker.selection import (
     chosen_weights,
     urgent_slots,
 )
+from taskraft.worker.slots import PoolSlots
 from taskraft.worker.thread_pool import ThreadPool
 from taskraft.worker.watchdog import Watchdog, worker_watched
 
