@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from taskraft._request_batcher import CLOSE_SECONDS_MAX
 from taskraft._stream_settlements import StreamSettlements
 from taskraft.worker import slots
 from taskraft.worker.life_cycle import ExitReason
@@ -112,8 +113,7 @@ async def test_a_drain_waits_for_the_answers(app, answers):
         await task.aput("a")
         await turns_until(lambda: answers.held)
         app.stop()
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
+        await asyncio.sleep(CLOSE_SECONDS_MAX + 1)  # of the virtual clock
         assert not worker.done()
         answers.let_go()
         assert await worker is ExitReason.DRAINED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -61,7 +61,11 @@ class Receiver(ABC):
     async def stop(self) -> None:
         """Receive no more tasks; tasks that were not started are handed back uncounted."""
         self._is_stopped = True
-        await asyncio.gather(*(one.stop() for one in self._subscriptions))
+        await asyncio.gather(*self._ends())
+
+    def _ends(self) -> list[Coroutine[Any, Any, None]]:
+        """Return the stops of all subscriptions."""
+        return [one.stop() for one in self._subscriptions]
 
     def _start(self, run: HandlerRun, slot: AttemptSlot) -> None:
         running = asyncio.create_task(_run(run, slot))
@@ -140,9 +144,8 @@ class Pool(Receiver):
             slot.on_free = ahead.adjust
             self._start(Attempt(self._tasks[taken.message.spec.type], taken, around), slot)
 
-    async def stop(self) -> None:
-        """Receive no more tasks; tasks that were not started are handed back uncounted."""
-        await asyncio.gather(*(ahead.end() for ahead in self._ahead))
+    def _ends(self) -> list[Coroutine[Any, Any, None]]:
+        return [ahead.end() for ahead in self._ahead]
 
 
 class BatchPool(Receiver):

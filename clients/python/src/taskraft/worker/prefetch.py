@@ -73,6 +73,7 @@ class PrefetchCredit:
         self._tasks_max = tasks_max
         self._given = tasks_max
         self._waiting: AsyncTakenTask | None = None
+        self._is_full = False
         self._timer: asyncio.TimerHandle | None = None
         self.adjust()
 
@@ -86,17 +87,20 @@ class PrefetchCredit:
     def waits(self, taken: AsyncTakenTask) -> None:
         """Note that a task waits for a slot; tasks that arrived later wait behind it."""
         self._waiting = taken
+        self._is_full = True
         if self._timer is None:
             self._check_in(taken.lease.started + WAIT_SECONDS_MAX - monotonic())
 
     def begins(self) -> bool:
         """Note that the waiting task has a slot; return False if it was handed back before."""
+        self._is_full = False
         waiting, self._waiting = self._waiting, None
         return waiting is not None
 
     async def end(self) -> None:
         """Receive no more tasks, and hand back the tasks without a slot."""
         waiting, self._waiting = self._waiting, None
+        self._is_full = False
         if self._timer is not None:
             self._timer.cancel()
         await self.subscription.stop([] if waiting is None else [waiting])
@@ -107,17 +111,18 @@ class PrefetchCredit:
     def _check(self) -> None:
         """Hand back all tasks without a slot, if the first one waits too long."""
         self._timer = None
+        if not self._is_full:
+            return
         waiting = self._waiting
-        if waiting is None:
-            return
-        left = waiting.lease.started + WAIT_SECONDS_MAX - monotonic()
-        if left > 0:
-            self._check_in(left)
-            return
+        if waiting is not None:
+            left = waiting.lease.started + WAIT_SECONDS_MAX - monotonic()
+            if left > 0:
+                self._check_in(left)
+                return
         self._prefetch.stop()
         self.adjust()
         if self.subscription.unsettled > self._slots:
             self._waiting = None
-            self.subscription.hand_back([waiting])
-        else:  # it is one of the tasks for which there are slots, which other tasks hold
-            self._check_in(WAIT_SECONDS_MAX)
+            self.subscription.hand_back([] if waiting is None else [waiting])
+        # The server sends more tasks while it has credit left from before.
+        self._check_in(WAIT_SECONDS_MAX)
