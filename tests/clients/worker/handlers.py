@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from taskraft.worker import (
     BatchError,
@@ -148,6 +148,13 @@ def index_in_thread(ctx: Context, rows: list[int]) -> None:
 async def hang_all(rows: list[int]) -> None:
     begun.set()
     await asyncio.Event().wait()
+
+
+async def pass_virtual(seconds):
+    """Let the virtual clock run for a time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
 
 
 @asynccontextmanager

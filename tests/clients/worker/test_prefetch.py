@@ -6,7 +6,7 @@ import pytest
 
 from taskraft.worker.prefetch import PREFETCH_MAX, Prefetch
 from tests.clients.worker import handlers
-from tests.clients.worker.handlers import events, running
+from tests.clients.worker.handlers import events, pass_virtual, running
 from tests.turns import turns_until
 
 WAIT = "30s"
@@ -79,11 +79,11 @@ async def test_a_prefetched_task_that_waits_too_long_is_handed_back_uncounted(ap
         handles = await after_short_handlers(app, short, hang)
         await turns_until(lambda: "begun" in events)
         await are_in(handles, [("TAKEN", 1)] * 5)
-        await asyncio.sleep(0.9)
+        await pass_virtual(0.9)
         assert await states(handles) == [("TAKEN", 1)] * 5
-        await asyncio.sleep(5)  # the server has credit left, and sends the tasks once more
+        await pass_virtual(5)  # the server has credit left, and sends the tasks once more
         assert await states(handles) == [("TAKEN", 1)] + [("READY", 0)] * 4
-        await asyncio.sleep(60)
+        await pass_virtual(60)
         assert await states(handles) == [("TAKEN", 1)] + [("READY", 0)] * 4
         assert events.count("begun") == 1
 

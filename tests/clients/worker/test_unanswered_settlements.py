@@ -9,7 +9,7 @@ from taskraft._stream_settlements import StreamSettlements
 from taskraft.worker import slots
 from taskraft.worker.life_cycle import ExitReason
 from tests.clients.worker import handlers
-from tests.clients.worker.handlers import events, running
+from tests.clients.worker.handlers import events, pass_virtual, running
 from tests.turns import turns_until
 
 WAIT = "30s"
@@ -113,7 +113,7 @@ async def test_a_drain_waits_for_the_answers(app, answers):
         await task.aput("a")
         await turns_until(lambda: answers.held)
         app.stop()
-        await asyncio.sleep(CLOSE_SECONDS_MAX + 1)  # of the virtual clock
+        await pass_virtual(CLOSE_SECONDS_MAX + 1)  # of the virtual clock
         assert not worker.done()
         answers.let_go()
         assert await worker is ExitReason.DRAINED
@@ -129,7 +129,7 @@ async def test_a_settlement_without_an_answer_is_sent_again_after_a_lost_connect
         await turns_until(lambda: events == ["a", "b"])
         with ataskraft.unreachable():
             answers.lose()
-            await asyncio.sleep(1)
+            await pass_virtual(1)
         assert [await one.aresult(WAIT) for one in handles] == ["a", "b"]
         app.stop()
         assert await worker is ExitReason.DRAINED
