@@ -98,9 +98,18 @@ async def test_a_drain_hands_prefetched_tasks_back_at_once(app):
         assert not worker.done()
 
 
+async def note_or_hang(word: str) -> str:
+    events.append(word)
+    if word == "hang":
+        await asyncio.Event().wait()
+    return word
+
+
 async def test_a_task_with_a_concurrency_has_no_prefetch(app):
-    short, hang = app.task(handlers.note), app.task(concurrency=1)(handlers.hang)
+    task = app.task(concurrency=1)(note_or_hang)
     async with running(app, async_slots=1, grace=0):
-        handles = await after_short_handlers(app, short, hang)
-        await turns_until(lambda: "begun" in events)
+        for handle in await app.aput_many([task.plan("short")] * SHORT_HANDLERS):
+            await handle.aresult(WAIT)
+        handles = await app.aput_many([task.plan("hang")] * 5)
+        await turns_until(lambda: "hang" in events)
         assert await states(handles) == [("TAKEN", 1)] + [("READY", 0)] * 4
