@@ -148,6 +148,16 @@ CASES = {
             "tasks[1].headers": "9001 bytes, more than 8192",
         },
     ),
+    "some of many tasks, which are checked in parts": (
+        "PutTasks",
+        puts(
+            *(
+                {"type": LONG} if place in {0, 199, 200, 999} else {"type": "short"}
+                for place in range(1000)
+            )
+        ),
+        {f"tasks[{place}].type": "300 bytes, more than 128" for place in (0, 199, 200, 999)},
+    ),
     "two ways to prolong a lease": (
         "SettleTasks",
         settle(touch=Settlement.Touch(increment_ms=1, restart=True)),

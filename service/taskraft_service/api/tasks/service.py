@@ -25,7 +25,7 @@ from taskraft_service.api.tasks.batch import BatchHandler
 from taskraft_service.api.tasks.bulk_methods import selector_methods
 from taskraft_service.api.tasks.bulk_sweeps import BulkSweepHandlers
 from taskraft_service.api.tasks.outcomes import OutcomeHandlers
-from taskraft_service.api.tasks.put_checks import check_put
+from taskraft_service.api.tasks.put_checks import ITEMS_PER_TURN, check_later_items, check_put
 from taskraft_service.api.tasks.reads import TaskReadHandlers
 from taskraft_service.api.tasks.returned_tasks import (
     encode_put_tasks,
@@ -112,9 +112,12 @@ class TaskService:
 
     async def put_tasks(self, call: UnaryCall[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
         """Put tasks; wait for their outcomes if the request asks for that."""
-        violations = check_put(call.request, call.raw, self._payload_bytes_max)
+        request, limit = call.request, self._payload_bytes_max
+        violations = check_put(request, call.raw, limit, items_max=ITEMS_PER_TURN)
+        if len(request.tasks) > ITEMS_PER_TURN:
+            await check_later_items(violations, request, call.raw, limit)
         if violations.zeros:
-            violations.allow_zeros(lambda: self._auto_creation.defines_zero(call.request.tube))
+            violations.allow_zeros(lambda: self._auto_creation.defines_zero(request.tube))
         violations.raise_if_any()
         if call.request.outcome_wait_ms:
             return await self._handlers.outcomes.put_and_wait(call, self._put)
