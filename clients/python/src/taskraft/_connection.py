@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from taskraft import _fork, _network, errors, tracing
+from taskraft._abandoned_takes import AbandonedTakes
 from taskraft._arguments import text
 from taskraft._clock import monotonic
 from taskraft._durations import Duration, milliseconds, seconds
@@ -106,6 +107,7 @@ class Connection:
         self.spans: Final = tracing.current_spans(self.name)
         self._settles: RequestBatcher[SettleItem, SettledLease] = RequestBatcher(self._settle)
         self.settler: Final = self.settler_for(self._settles.submit)
+        self.abandoned_takes: Final = AbandonedTakes(self.caller)
         self._puts: dict[str, RequestBatcher[task_pb2.TaskSpec, int]] = {}
         self._parts: set[Closeable] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -240,6 +242,7 @@ class Connection:
             await asyncio.gather(
                 self._settles.close(CLOSE_SECONDS_MAX),
                 *(batcher.close(CLOSE_SECONDS_MAX) for batcher in self._puts.values()),
+                self.abandoned_takes.close(CLOSE_SECONDS_MAX),
             )
             with suppress(errors.TaskraftError):  # the session expires after its TTR
                 await self.take_session.close(self.deadline(CLOSE_SECONDS_MAX))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
@@ -156,6 +157,10 @@ async def _take_once(
                 deadline=deadline,
                 wait_seconds=wait_seconds,
             )
+        except (asyncio.CancelledError, errors.DeadlinePassed, errors.RetryableError):
+            # The take may have leased tasks, or may still lease some.
+            connection.abandoned_takes.add(request)
+            raise
         except errors.SessionNotFound:
             if not request.session_id or monotonic() >= deadline:
                 raise
