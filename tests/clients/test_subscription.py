@@ -79,6 +79,24 @@ async def test_unsettled_tasks_are_released_at_the_end(cluster, client):
         await anext(tasks)
 
 
+@pytest.mark.parametrize("settle", ["ack", "release", "touch", "bury"])
+async def test_a_task_of_a_closed_subscription_is_refused_at_once(client, settle):
+    await client.tube("emails").put("a")
+    async with client.subscribe("emails") as tasks:
+        task = await anext(tasks)
+    with pytest.raises(errors.ClientClosed, match="the subscription is closed"):
+        await getattr(task, settle)()
+
+
+@pytest.mark.parametrize("settle", ["ack", "release", "touch", "bury"])
+async def test_a_task_of_a_closed_client_is_refused_at_once(cluster, settle):
+    async with AsyncClient(cluster.target) as client:
+        await client.tube("emails").put("a")
+        task = await client.tube("emails").take(wait=0)
+    with pytest.raises(errors.ClientClosed, match="the client is closed"):
+        await getattr(task, settle)()
+
+
 async def test_pending_settlements_are_sent_before_the_end(cluster, client):
     await client.tube("emails").put("a")
     async with client.subscribe("emails") as tasks:

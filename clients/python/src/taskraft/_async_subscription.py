@@ -299,6 +299,7 @@ class AsyncSubscription:
         if self._runner is not None:
             self._runner.cancel()
             await asyncio.gather(self._runner, return_exceptions=True)
+        self._buffer.stream.end()
         self._connection.unregister(self)
         if self.session_id:
             self._connection.keep_alive.remove(self.session_id)

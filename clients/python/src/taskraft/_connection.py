@@ -112,6 +112,8 @@ class Connection:
         self._parts: set[Closeable] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
+        self._is_ended = False
+        """Whether a closing client has sent its last messages."""
 
     def deadline(self, timeout: Duration | None, wait_seconds: float = 0.0) -> float:
         """Return the deadline of a call that starts now, by `time.monotonic`."""
@@ -211,6 +213,8 @@ class Connection:
     async def _settle(
         self, items: list[SettleItem], deadline: float
     ) -> list[ItemOutcome[SettledLease]]:
+        if self._is_ended:
+            raise errors.ClientClosed("the client is closed")
         request = task_service_pb2.SettleTasksRequest(
             request_id=new_request_id(), settlements=settlements_of(items)
         )
@@ -247,6 +251,7 @@ class Connection:
             with suppress(errors.TaskraftError):  # the session expires after its TTR
                 await self.take_session.close(self.deadline(CLOSE_SECONDS_MAX))
         finally:
+            self._is_ended = True
             self.keep_alive.close()
             self.lease_renewer.close()
             await self.nodes.close()

@@ -168,6 +168,13 @@ class TaskStream:
         self._nodes.selector.report_failure(address, is_unreachable=is_unreachable)
         self._nodes.selector.set_leader_hint(error.metadata.get("leader", ""))
 
+    def end(self) -> None:
+        """Refuse all settlements from now on, because nothing sends them any more."""
+        if self._over is None:
+            advice = "The tasks that were not settled before were given back."
+            closed = errors.ClientClosed("the subscription is closed", advice=advice)
+            self._settlements.fail(closed)
+
     def _fail(self, error: errors.TaskraftError) -> None:
         self._over = error
         self._settlements.fail(error)
