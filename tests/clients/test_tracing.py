@@ -290,6 +290,8 @@ def test_spans_reach_a_collector(collector, cluster):
 def test_an_unknown_exporter_is_refused():
     code = "from taskraft import tracing; tracing.configure_from_environment()"
     assert "must be otlp, console or none" in run(code, OTEL_TRACES_EXPORTER="zipkin").stderr
+    refused = run(code, OTEL_TRACES_EXPORTER="otlp", OTEL_EXPORTER_OTLP_PROTOCOL="grpc").stderr
+    assert 'OTEL_EXPORTER_OTLP_PROTOCOL is "grpc"; it must be http/protobuf' in refused
 
 
 @pytest.mark.real_time

@@ -12,6 +12,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from taskraft import AsyncClient, errors
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.config.addresses import ConfigInvalid
+from taskraft_service.process import tracing
 from taskraft_service.process.metrics.page import OPEN_METRICS_FORM, TEXT_FORM, MetricsPage
 from taskraft_service.process.spans.log_ids import add_trace_ids
 from tests.service.conftest import config_in, create, put, running
@@ -177,3 +179,24 @@ def test_a_log_record_of_a_traced_call_has_the_ids_of_the_span(exporter):
         record = add_trace_ids(None, "info", {"event": "e"})
     assert record["trace_id"] == trace.format_trace_id(span.get_span_context().trace_id)
     assert record["span_id"] == trace.format_span_id(span.get_span_context().span_id)
+
+
+@pytest.mark.parametrize(
+    ("variables", "refused"),
+    [
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, 'PROTOCOL is "grpc"; it must be http/protobuf'),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+                "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json",
+            },
+            'TRACES_PROTOCOL is "http/json"',
+        ),
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "must be otlp or none"),
+    ],
+)
+def test_an_export_that_a_node_does_not_support_is_refused(monkeypatch, variables, refused):
+    for name, content in {"OTEL_TRACES_EXPORTER": "otlp", **variables}.items():
+        monkeypatch.setenv(name, content)
+    with pytest.raises(ConfigInvalid, match=refused):
+        tracing.export_from_environment()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import Final
+
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
@@ -10,6 +13,10 @@ from opentelemetry.sdk.trace.export import (
     ConsoleSpanExporter,
     SimpleSpanProcessor,
 )
+
+PROTOCOL: Final = "http/protobuf"
+PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+"""Variables that choose the protocol; the first one that is set counts."""
 
 
 def install(service_name: str, exporter: str) -> bool:
@@ -29,6 +36,7 @@ def install(service_name: str, exporter: str) -> bool:
 def _processor(exporter: str) -> SpanProcessor:
     match exporter:
         case "otlp":
+            _check_protocol()
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - optional
                 OTLPSpanExporter,
             )
@@ -40,3 +48,20 @@ def _processor(exporter: str) -> SpanProcessor:
             raise RuntimeError(
                 f'OTEL_TRACES_EXPORTER is "{exporter}"; it must be otlp, console or none'
             )
+
+
+def _check_protocol() -> None:
+    """Refuse other protocols than the one of the exporter.
+
+    Raises:
+        RuntimeError: the environment asks for another protocol, whose port does not speak HTTP.
+    """
+    for variable in PROTOCOLS:
+        protocol = os.environ.get(variable)
+        if protocol and protocol != PROTOCOL:
+            raise RuntimeError(
+                f'{variable} is "{protocol}"; it must be {PROTOCOL}, usually with port 4318 of the'
+                " collector. The exporter for gRPC does not work in processes that fork"
+            )
+        if protocol:
+            return
