@@ -14,7 +14,6 @@ from typing import Final
 
 from taskraft_replication.core.types import LogIndex
 from taskraft_replication.storage.direct_reader import DirectReader
-from taskraft_replication.storage.filesystem import sync_directory
 from taskraft_service.drivers import installed_drivers
 from taskraft_service.machine.open_database import OpenDatabase
 from taskraft_service.queue.limits import Limits
@@ -38,7 +37,7 @@ from taskraft_service.storage.directory import (
     StateMissing,
     copies_of,
     current_database,
-    set_aside,
+    put_back,
 )
 from taskraft_service.storage.rocks import RocksStore, StateDamaged
 from taskraft_service.storage.table_check import damaged_ranges
@@ -79,11 +78,7 @@ class RemainingState:
         """Make this the state that the node opens; keep the other one."""
         if self.is_in_place:
             return
-        place = self.directory.with_name(STATE_DIRECTORY)
-        if place.exists():
-            set_aside(place)
-        self.directory.rename(place)
-        sync_directory(place.parent)
+        put_back(self.directory, self.directory.with_name(STATE_DIRECTORY))
 
 
 def best_state(

@@ -55,6 +55,17 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
+def put_back(copy: Path, path: Path) -> None:
+    """Move a copy that was set aside to its place again; set the directory in its place aside."""
+    # A released copy would be deleted now, or as soon as it is set aside again.
+    (copy / RELEASED).unlink(missing_ok=True)
+    sync_directory(copy)
+    if path.exists():
+        set_aside(path)
+    copy.rename(path)
+    sync_directory(path.parent)
+
+
 def release_copies(path: Path) -> list[Path]:
     """Allow that the copies of a directory that were set aside are deleted; return them."""
     copies = [copy for copy in copies_of(path) if not (copy / RELEASED).exists()]

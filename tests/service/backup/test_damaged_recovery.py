@@ -26,6 +26,7 @@ from taskraft_service.queue.store.keys import (
     task_key,
     tube_key,
 )
+from taskraft_service.storage.directory import release_copies, set_aside
 from tests.cluster.damaged_tables import break_tables_in
 from tests.drill.volume_faults import damage_record, log_in
 from tests.service.backup.test_recovery import YES, recover
@@ -163,6 +164,22 @@ async def test_a_state_that_was_set_aside_is_continued_although_it_is_damaged(tm
     async with running(config) as node:
         readable = [task_id for task_id in ids if await has_payload(node, task_id)]
         assert 0 < len(readable) < len(ids)
+
+
+async def test_a_released_copy_is_continued_if_the_state_is_lost_again(tmp_path):
+    config = config_in(tmp_path)
+    async with running(config) as node:
+        ids = await fill(node)
+    state = config.data_dir / "state"
+    copy = set_aside(state)
+    shutil.copytree(copy, state)
+    release_copies(state)
+    for manifest in state.glob("*/MANIFEST-*"):
+        manifest.write_bytes(b"nonsense")
+    result = await recover(config)
+    assert result.exit_code == 0, result.output
+    async with running(config) as node:
+        assert await tasks_of(node) == ids
 
 
 async def test_a_node_that_waited_to_be_replaced_is_not_replaced_any_more(tmp_path):

@@ -6,9 +6,12 @@ import pytest
 
 from taskraft_service.storage import directory as state_directory
 from taskraft_service.storage.directory import (
+    RELEASED,
     StateDirectory,
     StateForeign,
     StateMissing,
+    copies_of,
+    put_back,
     release_copies,
     set_aside,
 )
@@ -155,3 +158,29 @@ def test_a_damaged_copy_stays_until_it_is_released(tmp_path):
     assert (third / "c").exists()
     assert not second.exists()
     assert (tmp_path / "state.damaged.tar").exists()
+
+
+def test_a_released_copy_can_be_put_back(tmp_path):
+    """Otherwise setting the other directory aside would delete the copy."""
+    state = tmp_path / "state"
+    make(state)
+    (state / "copy").touch()
+    copy = set_aside(state)
+    release_copies(state)
+    make(state)
+    (state / "unusable").touch()
+    put_back(copy, state)
+    assert (state / "copy").exists()
+    assert not (state / RELEASED).exists(), "it would be deleted when it is set aside again"
+    (other,) = copies_of(state)
+    assert (other / "unusable").exists()
+
+
+def test_a_copy_is_put_back_to_an_empty_place(tmp_path):
+    """The process ended after the other directory was set aside."""
+    state = tmp_path / "state"
+    make(state)
+    copy = set_aside(state)
+    put_back(copy, state)
+    assert (state / "CURRENT").exists()
+    assert copies_of(state) == []
