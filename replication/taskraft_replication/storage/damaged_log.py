@@ -91,6 +91,8 @@ class DamagedLog:
             raise LogDamaged(
                 f"{self._directory}: entry {mark.index} differs from the entry that was fsynced"
             )
+        # Peers ask twice a second; a long log takes longer than the event loop may be blocked.
+        self._knowledge = self._describe()
 
     def _segment_names(self) -> list[str]:
         prefix = segment_prefix(self.start.generation)
@@ -102,6 +104,7 @@ class DamagedLog:
 
     def _read_segment(self, name: str) -> None:
         """Add the valid records of a segment; a bad sector hides all of them."""
+        self._is_whole_file = False
         try:
             raw = self._fs.read(f"{self._directory}/{name}")
         except OSError as error:
@@ -215,12 +218,20 @@ class DamagedLog:
 
     def knowledge(self) -> LogKnowledge:
         """Return which entries can be read, and that of the mark, whose term is known."""
+        return self._knowledge
+
+    def _describe(self) -> LogKnowledge:
         ordered = sorted(self._places.items())
         readable = tuple(runs_of((index, place.term) for index, place in ordered))
         mark = self._mark
         if mark.index in self._places or mark.index <= self.start.index:
             return LogKnowledge(readable, self.commit)
         return LogKnowledge(readable, self.commit, (TermRun(mark.index, mark.index, mark.term),))
+
+    def term(self, index: LogIndex) -> Term | None:
+        """Return the term of a readable entry, or None."""
+        place = self._places.get(index)
+        return None if place is None else place.term
 
     def entries(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> Sequence[Entry]:
         """Return entries from ``lo`` to below ``hi``: at least one, then as many as fit the limit.

@@ -76,6 +76,17 @@ def runs_of(entries: Iterable[tuple[LogIndex, Term]]) -> Iterator[TermRun]:
         yield run
 
 
+def are_in(entries: Iterable[Entry], runs: Sequence[TermRun]) -> bool:
+    """Return whether ``runs`` has all entries, with these terms."""
+    return all(
+        any(
+            run.first <= found.first and found.last <= run.last and run.term == found.term
+            for run in runs
+        )
+        for found in runs_of((entry.index, entry.term) for entry in entries)
+    )
+
+
 def equal_up_to(own: Sequence[TermRun], other: Sequence[TermRun]) -> LogIndex:
     """Return the last index up to which two logs are known to be equal; 0: unknown."""
     last = LogIndex(0)

@@ -34,12 +34,14 @@ class LogPrefix:
         log = self._log = _log_of(fs, self._metadata)
         self._start = log.start_behind(applied)
         gaps = log.gaps(self._start)
-        self.last = LogIndex(gaps[0].first - 1) if gaps else log.last
-        """Last entry of the part that is whole."""
-        if self.last < applied:
-            self.last = applied
-            term = self._metadata.hard_state().term
+        if log.last < applied or (gaps and gaps[0].first <= applied):
+            # The term of the entry before the log is unknown. It only has to be in order: no other
+            # member has a log to compare.
+            term = log.term(LogIndex(applied + 1)) or self._metadata.hard_state().term
             self._start = LogStart(log.start.generation, applied, term)
+            gaps = log.gaps(self._start)
+        self.last = LogIndex(gaps[0].first - 1) if gaps else max(log.last, applied)
+        """Last entry of the part that is whole."""
 
     @property
     def lost(self) -> LogRange | None:
@@ -49,7 +51,9 @@ class LogPrefix:
 
     def keep(self, segment_bytes: int = SEGMENT_BYTES) -> None:
         """Replace the log by its whole part, durably."""
-        copy = LogCopy(self._fs, self._metadata, self._start, self._log.commit, segment_bytes)
+        # The indexes after ``last`` get other entries, which must not count as committed.
+        commit = min(self._log.commit, self.last)
+        copy = LogCopy(self._fs, self._metadata, self._start, commit, segment_bytes)
         at = LogIndex(self._start.index + 1)
         while at <= self.last:
             entries = self._log.entries(at, LogIndex(self.last + 1), READ_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from itertools import pairwise
 
 import pytest
@@ -14,11 +15,13 @@ from taskraft_replication.storage.log_copy import LogCopy
 from taskraft_replication.storage.log_parts import (
     LogRange,
     TermRun,
+    are_in,
     equal_up_to,
     readable_in,
     runs_of,
     without,
 )
+from taskraft_replication.storage.mark import Mark
 from taskraft_replication.storage.record import record_bytes
 from tests.replication.log_on_disk import SEGMENT_BYTES, Log, entry
 
@@ -185,6 +188,34 @@ def test_a_torn_tail_is_no_damage(log):
     assert found.gaps(found.start) == [LogRange(LogIndex(150), LogIndex(150))]
 
 
+class UnreadableFile(DiskFileSystem):
+    """A disk that cannot read one file."""
+
+    name = ""
+
+    def read(self, name: str) -> bytes:
+        if name.endswith(self.name):
+            raise OSError(errno.EIO, "bad sector")
+        return super().read(name)
+
+
+def test_an_unreadable_newest_segment_may_have_had_further_entries(log):
+    """A power loss has moved the mark back to the last entry of the segment before."""
+    mark = log.path / "raft-0" / "mark"
+    before, newest = log.storage._log.segments[-2:]
+    last, end = before.last_index, before.end
+    kept = log.storage._log._mark
+    (record,) = log.storage._log._records(last, LogIndex(last + 1), 0)
+    kept.write(Mark(0, last, record.entry.term, record.crc))
+    kept.sync()
+    assert mark.exists()
+    flip(log, last)
+    disk = UnreadableFile(log.path)
+    disk.name = newest.name
+    with pytest.raises(LogDamaged, match="the last entries are missing or unreadable"):
+        DamagedLog(disk, log.storage.metadata).check_end(end)
+
+
 def test_a_missing_mark_cannot_be_completed(log):
     (log.path / "raft-0" / "mark").unlink()
     with pytest.raises(LogDamaged, match="mark is missing"):
@@ -283,6 +314,14 @@ def test_logs_are_equal_up_to_a_common_entry(other, last):
     own = [run(2, 4, 1), run(6, 10, 1), run(20, 30, 3)]
     assert equal_up_to(own, other) == last
     assert equal_up_to(other, own) == last
+
+
+def test_entries_of_a_described_log():
+    runs = [run(2, 4, 1), run(5, 7, 2), run(9, 30, 2)]
+    assert are_in([entry(3), entry(4), entry(5, 2)], runs)
+    assert not are_in([entry(3), entry(4), entry(5, 3)], runs), "another term"
+    assert not are_in([entry(7, 2), entry(8, 2), entry(9, 2)], runs), "not described"
+    assert are_in([], runs)
 
 
 def test_what_a_peer_has_of_a_gap():
