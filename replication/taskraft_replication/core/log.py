@@ -277,6 +277,17 @@ class RaftLog:
         self._applying_bytes = max(self._applying_bytes - size, 0)
         self._applying_paused = self._applying_bytes >= self._committed_bytes_max
 
+    @property
+    def stored_commit_index(self) -> LogIndex:
+        """Return the last committed entry that is durable; 0 while a snapshot replaces the log.
+
+        Entries of the stored log after this index may be uncommitted entries of an earlier leader,
+        also up to ``commit_index``, while the entries that replace them are being written.
+        """
+        if self.unstable.snapshot is not None:
+            return LogIndex(0)
+        return LogIndex(min(self.commit_index, self.unstable.offset - 1))
+
     def _appliable_index(self) -> LogIndex:
         """Return the last committed entry that is durable.
 

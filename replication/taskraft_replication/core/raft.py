@@ -251,9 +251,24 @@ class RaftCore:
         return self._member.leader
 
     @property
+    def live_leader(self) -> MemberId:
+        """Return the leader if it was active within an election timeout, or ``NO_MEMBER``.
+
+        A learner does not campaign, so its ``leader`` may have crashed long ago.
+        """
+        member = self._member
+        is_live = member.election_elapsed < member.config.election_ticks
+        return member.leader if is_live else NO_MEMBER
+
+    @property
     def commit_index(self) -> LogIndex:
         """Return the index of the last entry known to be committed."""
         return self._member.log.commit_index
+
+    @property
+    def stored_commit_index(self) -> LogIndex:
+        """Return the last committed entry that is durable; 0 while a snapshot replaces the log."""
+        return self._member.log.stored_commit_index
 
     @property
     def has_committed_in_term(self) -> bool:

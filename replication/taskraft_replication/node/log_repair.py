@@ -11,13 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import Enum
+from math import ceil
 from typing import Final
 
+import grpc
 from grpc import aio
 
-from taskraft_replication.core.types import NO_MEMBER, LogIndex, MemberInfo, Roster
+from taskraft_replication.core.types import (
+    NO_MEMBER,
+    Entry,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    Roster,
+    value,
+)
 from taskraft_replication.errors import LogDamaged, MessageMalformed
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.peers.contract import PROCESS_ID, Membership
@@ -32,7 +42,7 @@ from taskraft_replication.storage.damaged_log import DamagedLog
 from taskraft_replication.storage.failing_filesystem import with_failpoints
 from taskraft_replication.storage.filesystem import DiskFileSystem, FileSystem
 from taskraft_replication.storage.log_copy import LogCopy
-from taskraft_replication.storage.log_parts import LogRange, plan_repair
+from taskraft_replication.storage.log_parts import LogRange, TermRun, are_in, plan_repair
 from taskraft_replication.storage.membership_history import MembershipHistory
 from taskraft_replication.storage.metadata import Metadata
 from taskraft_replication.storage.record import record_bytes
@@ -42,6 +52,9 @@ PAUSE_SECONDS: Final = 0.5
 READ_BYTES: Final = 1 << 20
 NO_START: Final = 0
 """Incarnation in the requests of a repair, which the receivers do not count as a start."""
+REFUSED: Final = grpc.StatusCode.FAILED_PRECONDITION
+"""Status of a permanent refusal: for example, the peer is another member now, or knows that this
+member was removed."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +98,16 @@ async def repair_log(
         await asyncio.sleep(PAUSE_SECONDS)
 
 
+@value
+class _Source:
+    """Missing entries, and the peer that has them."""
+
+    wanted: LogRange
+    peer: MemberInfo
+    described: Sequence[TermRun]
+    """The readable entries of the peer."""
+
+
 class LogRepair:
     """The repair of one damaged log; see ``repair_log``.
 
@@ -104,6 +127,14 @@ class LogRepair:
         self._start = self._log.start_behind(applied)
         self._gaps = self._log.gaps(self._start)
         roster = _roster_of(self._metadata)
+        # A leader that has crashed, or has lost its majority, may still be named for two election
+        # timeouts.
+        election_seconds = config.election_ticks * config.tick_ms / 1000
+        self._led_attempts_min = 1 + ceil(2 * election_seconds / PAUSE_SECONDS)
+        self._led_attempts = 0
+        """Number of the last consecutive attempts in which another member had a leader."""
+        self._refusals: dict[MemberId, str] = {}
+        """Why the other members refuse this one, as of the last attempt."""
         self._peers = [
             info for info in roster.members if info.member != config.member_id and info.peer_address
         ]
@@ -122,14 +153,31 @@ class LogRepair:
         self.offered = OfferedLog(membership, roster, self._log)
 
     async def attempt(self, report: Callable[[str], object]) -> LogRepairResult | None:
-        """Ask all members once; return None if entries are missing."""
+        """Ask all members once; return None if another attempt is needed.
+
+        Raises:
+            LogDamaged: the other members refuse this member.
+        """
+        self._refusals.clear()
         described = await asyncio.gather(*map(self._describe, self._peers))
+        if len(self._refusals) == len(self._peers):
+            reasons = "; ".join(sorted(self._refusals.values()))
+            raise LogDamaged(f"all other members refuse this member: {reasons}")
         own = self.offered.membership.member_id
         if any(each and each.leader not in {NO_MEMBER, own} for each in described):
+            self._led_attempts += 1
+            if self._led_attempts < self._led_attempts_min:
+                return None
             return LogRepairResult.CLUSTER_WORKS
+        self._led_attempts = 0
         own_log = self._log.knowledge()
         others = [None if each is None else each.knowledge for each in described]
         parts, missing = plan_repair(own_log, self._gaps, others)
+        sources = {
+            wanted.first: _Source(wanted, self._peers[position], known.readable)
+            for wanted, position in parts
+            if (known := others[position]) is not None
+        }
         if missing:
             silent = [p.name for p, each in zip(self._peers, described, strict=True) if not each]
             text = f"the log lacks {_listed(missing)}, which no other member has sent"
@@ -138,7 +186,7 @@ class LogRepair:
             report(text)
             return None
         try:
-            await self._complete(parts)
+            await self._complete(sources)
         except (aio.AioRpcError, MessageMalformed, TimeoutError) as error:
             reason = error.details() if isinstance(error, aio.AioRpcError) else str(error)
             _log.warning("an attempt to complete the log has failed: %s", reason)
@@ -151,16 +199,17 @@ class LogRepair:
         try:
             return await describe_log(peer, self.offered.membership, self._security)
         except (aio.AioRpcError, MessageMalformed) as error:
+            if isinstance(error, aio.AioRpcError) and error.code() is REFUSED:
+                self._refusals[peer.member] = f"{peer.name}: {error.details()}"
             _log.info("%s does not describe its log: %s", peer.name, error)
             return None
 
-    async def _complete(self, parts: Sequence[tuple[LogRange, int]]) -> None:
+    async def _complete(self, sources: Mapping[LogIndex, _Source]) -> None:
         """Write the whole log, and replace the damaged one.
 
-        ``parts``: the missing entries, each range with the position of the member that has it.
+        ``sources``: the missing entries, by the first index of each range.
         """
         log = self._log
-        fetched = {wanted.first: (wanted, self._peers[position]) for wanted, position in parts}
         end_bytes = 0
         copy = await asyncio.to_thread(
             LogCopy, self._fs, self._metadata, self._start, log.commit, self._segment_bytes
@@ -168,24 +217,49 @@ class LogRepair:
         try:
             at = LogIndex(self._start.index + 1)
             while at <= log.last:
-                if at in fetched:
-                    wanted, peer = fetched[at]
-                    own = self.offered.membership
-                    async for entries in fetch_entries(peer, own, self._security, wanted):
-                        await asyncio.to_thread(copy.add, entries)
-                        end_bytes += sum(
-                            record_bytes(len(each.data))
-                            for each in entries
-                            if each.index >= log.end_first
-                        )
-                    at = LogIndex(wanted.last + 1)
-                else:
+                source = sources.get(at)
+                if source is None:
                     at = await asyncio.to_thread(self._copy_own, copy, at)
+                else:
+                    end_bytes += await self._copy_from(source, copy)
+                    at = LogIndex(source.wanted.last + 1)
             log.check_end(end_bytes)
             await asyncio.to_thread(copy.finish)
         except BaseException:
             await asyncio.to_thread(copy.discard)
             raise
+
+    async def _copy_from(self, source: _Source, copy: LogCopy) -> int:
+        """Copy entries of a peer; return the length of those that may be in the damaged end.
+
+        After a failure, the next attempt asks this peer last.
+        """
+        end_bytes = 0
+        try:
+            async for entries in self._fetched(source):
+                await asyncio.to_thread(copy.add, entries)
+                end_bytes += sum(
+                    record_bytes(len(each.data))
+                    for each in entries
+                    if each.index >= self._log.end_first
+                )
+        except (aio.AioRpcError, MessageMalformed, TimeoutError):
+            self._peers.remove(source.peer)
+            self._peers.append(source.peer)
+            raise
+        return end_bytes
+
+    async def _fetched(self, source: _Source) -> AsyncIterator[Sequence[Entry]]:
+        """Yield the missing entries that a peer has.
+
+        Raises:
+            MessageMalformed: they are not those that the peer has described.
+        """
+        own, peer = self.offered.membership, source.peer
+        async for entries in fetch_entries(peer, own, self._security, source.wanted):
+            if not are_in(entries, source.described):
+                raise MessageMalformed(f"the log of {peer.name} has changed meanwhile")
+            yield entries
 
     def _copy_own(self, copy: LogCopy, first: LogIndex) -> LogIndex:
         """Copy readable entries of this log; return the index after them."""

@@ -154,7 +154,7 @@ class Node:
             self._preferred,
             self._bootstrap,
             self._leader_loss,
-            OwnLog(self._storage.view, lambda: self._driver.core.commit_index, self),
+            OwnLog(self._storage.view, lambda: self._driver.core.stored_commit_index, self),
             self,
         )
         roster = self._driver.membership.roster

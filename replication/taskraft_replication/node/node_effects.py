@@ -173,15 +173,16 @@ class OwnLog:
     """The log of a node as a ``ReadableLog``: damage stops the node, whoever reads."""
 
     def __init__(
-        self, view: StoredLog, commit_index: Callable[[], LogIndex], host: EffectsHost
+        self, view: StoredLog, stored_commit: Callable[[], LogIndex], host: EffectsHost
     ) -> None:
+        """``stored_commit``: returns the last committed entry that ``view`` has."""
         self._view = view
-        self._commit_index = commit_index
+        self._stored_commit = stored_commit
         self._host = host
 
     def knowledge(self) -> LogKnowledge:
-        """Return the stored entries, and the commit index."""
-        return LogKnowledge(self._view.runs(), self._commit_index())
+        """Return the stored entries, and which of them are committed."""
+        return LogKnowledge(self._view.runs(), self._stored_commit())
 
     def entries(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> Sequence[Entry]:
         """Return entries from ``lo`` to below ``hi``; see ``ReadableLog``."""
@@ -214,7 +215,7 @@ class PeerReceiver:
     @property
     def leader(self) -> MemberId:
         """Member that leads as far as this member knows, or ``NO_MEMBER``."""
-        return self._driver.core.leader if self._host.is_running else NO_MEMBER
+        return self._driver.core.live_leader if self._host.is_running else NO_MEMBER
 
     def receive(self, messages: Sequence[Message]) -> None:
         """Process messages from one peer, in the order in which it sent them.

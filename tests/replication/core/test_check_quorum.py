@@ -164,3 +164,14 @@ def test_a_tick_on_which_a_member_may_not_campaign_leaves_its_candidacy_alone():
     assert (cluster[1].role, cluster[1].term) == (RaftRole.CANDIDATE, 1)
     cluster.tick(1, 18)
     assert cluster[1].term == 1, "the votes have a whole election timeout to arrive"
+
+
+def test_a_learner_does_not_name_a_leader_that_is_silent():
+    """The learner keeps the leader, since it never campaigns, but must not say that it works."""
+    cluster = Cluster(3, learners=[3], check_quorum=True)
+    cluster.elect(1)
+    assert [cluster[number].live_leader for number in (1, 2, 3)] == [1, 1, 1]
+    cluster.tick(3, 9)
+    assert cluster[3].live_leader == 1
+    cluster.tick(3, 100)
+    assert (cluster[3].leader, cluster[3].live_leader) == (1, 0)

@@ -294,3 +294,23 @@ def test_a_prefix_is_the_longest_within_the_limit_but_never_empty(sizes, limit):
     assert list(prefix) == items[: len(prefix)]
     assert len(prefix) == 1 or sum(len(entry.data) for entry in prefix) <= limit
     assert len(prefix) == len(items) or sum(sizes[: len(prefix) + 1]) > limit
+
+
+def test_stored_entries_count_as_committed_only_until_they_are_replaced():
+    """The stored log still has the entries 2 and 3 of term 1, which were never committed."""
+    raft_log, _ = log((1, 1, 1))
+    assert raft_log.append_after(1, 1, entries(2, 2, first=2)) == 3
+    raft_log.commit_to(3)
+    assert raft_log.stored_commit_index == 1
+    raft_log.unstable.entries_synced(2, 2)
+    assert raft_log.stored_commit_index == 2
+    raft_log.unstable.entries_synced(3, 2)
+    assert raft_log.stored_commit_index == 3
+
+
+def test_no_stored_entry_counts_as_committed_while_a_snapshot_replaces_the_log():
+    raft_log, _ = log((1, 1, 1))
+    raft_log.restore(snapshot(5, 2))
+    assert raft_log.stored_commit_index == 0
+    raft_log.unstable.snapshot_synced(5)
+    assert raft_log.stored_commit_index == 5
