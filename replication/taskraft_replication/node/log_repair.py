@@ -224,10 +224,11 @@ class LogRepair:
                     end_bytes += await self._copy_from(source, copy)
                     at = LogIndex(source.wanted.last + 1)
             log.check_end(end_bytes)
-            await asyncio.to_thread(copy.finish)
         except BaseException:
             await asyncio.to_thread(copy.discard)
             raise
+        # After an error or a cancellation, the switch may have happened, so keep the copy.
+        await asyncio.to_thread(copy.finish)
 
     async def _copy_from(self, source: _Source, copy: LogCopy) -> int:
         """Copy entries of a peer; return the length of those that may be in the damaged end.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import threading
 from dataclasses import replace
 
 import pytest
@@ -18,7 +20,7 @@ from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.log_copy import LogCopy
 from taskraft_replication.storage.log_parts import LogKnowledge, TermRun
-from tests.replication.log_on_disk import SEGMENT_BYTES, Log, entry
+from tests.replication.log_on_disk import Log, entry
 from tests.replication.storage.test_damaged_log import flip
 
 pytestmark = pytest.mark.real_time
@@ -68,7 +70,7 @@ class Damaged:
         for number in (2, 3):
             self.offer(number)
         members = {info.member: info for info in infos}
-        config = NodeConfig("test", MemberId(1), self.path, members, segment_bytes=SEGMENT_BYTES)
+        config = NodeConfig("test", MemberId(1), self.path, members, segment_bytes=1 << 12)
         self.repair = LogRepair(config, LogIndex(1), None)
 
     def offer(self, number: int, leader: int = 0, **identity) -> None:
@@ -159,3 +161,39 @@ async def test_a_member_that_all_others_refuse_must_be_replaced(member):
     member.offer(3, member_id=MemberId(5))
     with pytest.raises(LogDamaged, match="m2: this is member 4, not 2; m3: this is member 5"):
         await member.attempt()
+
+
+async def test_an_error_after_the_switch_keeps_the_complete_log(member, monkeypatch):
+    """The log start was replaced, and the sync of the directory has failed."""
+
+    def fail(copy) -> None:
+        finish(copy)
+        raise OSError(errno.EIO, "the disk failed to sync")
+
+    finish = LogCopy.finish
+    with monkeypatch.context() as patched:
+        patched.setattr(LogCopy, "finish", fail)
+        with pytest.raises(OSError, match="failed to sync"):
+            await member.attempt()
+    assert member.is_whole()
+
+
+async def test_a_signal_during_the_switch_keeps_the_complete_log(member, monkeypatch):
+    """The thread continues after the cancellation of the coroutine that waits for it."""
+    begun, resumed, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def finish_late(copy) -> None:
+        begun.set()
+        resumed.wait()
+        finish(copy)
+        ended.set()
+
+    finish = LogCopy.finish
+    monkeypatch.setattr(LogCopy, "finish", finish_late)
+    attempt = asyncio.create_task(member.attempt())
+    await asyncio.to_thread(begun.wait)
+    attempt.cancel()
+    await asyncio.wait((attempt,))
+    resumed.set()
+    await asyncio.to_thread(ended.wait)
+    assert member.is_whole()
