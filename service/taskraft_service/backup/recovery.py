@@ -22,7 +22,7 @@ from taskraft_replication.storage.failpoints import NO_FAILPOINTS
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.group_storage import GroupStorage
 from taskraft_replication.storage.log_prefix import LogPrefix
-from taskraft_replication.storage.membership_history import BOOTSTRAP_INDEX
+from taskraft_replication.storage.membership_history import BOOTSTRAP_INDEX, MembershipHistory
 from taskraft_replication.storage.metadata import Metadata
 from taskraft_replication.storage.stored_member import StoredMember, stored_member
 from taskraft_service.backup.remaining_state import RemainingState, best_state
@@ -149,15 +149,22 @@ def _survey(config: ServerConfig) -> Recovery:
         raise RecoveryRefused(f"{config.data_dir} has no member of a cluster")
     own = own_member(config, stored.identity)
     fs = DiskFileSystem(config.data_dir)
-    start = Metadata(fs, f"raft-{GROUP_ID}").log_start()
-    needed = LogIndex(0) if start.index == BOOTSTRAP_INDEX else start.index
+    needed = _needed_index(Metadata(fs, f"raft-{GROUP_ID}"))
     state = best_state(config.data_dir, config.cluster_id, own.member_id, needed)
     if state is None:
         raise RecoveryRefused(
-            f"{config.data_dir} has no state that can be opened, and its log begins after entry"
-            f" {start.index}; restore a backup, see docs/disaster.md"
+            f"{config.data_dir} has no state that can be opened and continued: its log and its"
+            f" memberships begin after entry {needed}; restore a backup, see docs/disaster.md"
         )
     return Recovery(config, stored, own, state, LogPrefix(fs, GROUP_ID, state.index))
+
+
+def _needed_index(metadata: Metadata) -> LogIndex:
+    """Return the lowest index of a state that can be continued; 0: the log has all entries."""
+    start = metadata.log_start().index
+    oldest = MembershipHistory(metadata.memberships()).first_index
+    needed = max(start, oldest)
+    return LogIndex(0) if needed == BOOTSTRAP_INDEX else needed
 
 
 def _apply_log(machine: QueueMachine, storage: GroupStorage) -> None:

@@ -10,6 +10,9 @@ import pytest
 
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.core.types import LogIndex
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.metadata import Metadata
 from taskraft_service.api.rpc.status import reason_in
 from taskraft_service.backup.recovery import RecoveryRefused, recovery_of
 from taskraft_service.backup.remaining_state import describe_keys
@@ -180,6 +183,24 @@ async def test_a_released_copy_is_continued_if_the_state_is_lost_again(tmp_path)
     assert result.exit_code == 0, result.output
     async with running(config) as node:
         assert await tasks_of(node) == ids
+
+
+async def test_a_state_before_the_oldest_membership_is_refused_and_nothing_changes(tmp_path):
+    """The membership at the state is unknown, although the log reaches back to the first entry."""
+    config = config_in(tmp_path)
+    async with running(config) as node:
+        await fill(node)
+    metadata = Metadata(DiskFileSystem(config.data_dir), f"raft-{GROUP_ID}")
+    ((_, conf_state),) = metadata.memberships()
+    metadata.save_memberships([(LogIndex(log_in(config.data_dir).last + 1), conf_state)])
+    copy = set_aside(config.data_dir / "state")
+    with (
+        pytest.raises(RecoveryRefused, match="no state that can be opened and continued"),
+        recovery_of(config),
+    ):
+        pass
+    assert copy.exists()
+    assert not (config.data_dir / "state").exists()
 
 
 async def test_a_node_that_waited_to_be_replaced_is_not_replaced_any_more(tmp_path):
