@@ -29,6 +29,7 @@ from taskraft_replication.core.types import (
     value,
 )
 from taskraft_replication.errors import LogDamaged, MessageMalformed
+from taskraft_replication.membership.roster import with_configured
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.peers.contract import PROCESS_ID, Membership
 from taskraft_replication.peers.log_transfer import (
@@ -127,6 +128,7 @@ class LogRepair:
         self._start = self._log.start_behind(applied)
         self._gaps = self._log.gaps(self._start)
         roster = _roster_of(self._metadata)
+        roster = with_configured(roster, config.members, roster)
         # A leader that has crashed, or has lost its majority, may still be named for two election
         # timeouts.
         election_seconds = config.election_ticks * config.tick_ms / 1000

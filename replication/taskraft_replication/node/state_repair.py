@@ -23,6 +23,7 @@ from taskraft_replication.errors import (
     StateLost,
 )
 from taskraft_replication.machine import StagedState, StateMachine
+from taskraft_replication.membership.roster import with_configured
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.open_storage import open_rebuild
 from taskraft_replication.peers.contract import PROCESS_ID, Membership
@@ -75,9 +76,10 @@ async def repair_state(
     """
     rebuild = await open_rebuild(config)
     try:
+        roster = with_configured(rebuild.roster, config.members, rebuild.roster)
         peers = [
             info
-            for info in rebuild.roster.members
+            for info in roster.members
             if info.member != config.member_id and info.peer_address
         ]
         if not peers:
@@ -87,7 +89,7 @@ async def repair_state(
             )
         inbox = SnapshotInbox(rebuild.fs, rebuild.metadata.directory)
         attempts = _Attempts(config, rebuild, machine, security, inbox, report)
-        offer(OfferedLog(attempts.own, rebuild.roster, rebuild))
+        offer(OfferedLog(attempts.own, roster, rebuild))
         begin = first_peer(len(peers))
         for attempt in count():
             first = (begin + attempt) % len(peers)

@@ -1,4 +1,7 @@
-"""A member asks its peers for the damaged entries of its log until the log is complete."""
+"""A member asks its peers for the damaged entries of its log until the log is complete.
+
+The stored roster has outdated addresses, and the settings have the current ones.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,9 @@ class Damaged:
             port = await transport.start("127.0.0.1:0")
             infos.append(MemberInfo(MemberId(number), f"m{number}", f"127.0.0.1:{port}"))
         self.roster = roster_of(infos)
-        founders = ConfState(tuple(info.member for info in infos), roster=self.roster)
+        # The nodes have moved since, and the operator has configured their new addresses.
+        stored = roster_of([replace(info, peer_address="127.0.0.1:1") for info in infos])
+        founders = ConfState(tuple(info.member for info in infos), roster=stored)
         self.log = Log(self.path, founders=founders)
         self.log.append_each(2, LAST)
         flip(self.log, BAD)

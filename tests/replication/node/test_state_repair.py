@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -12,9 +13,12 @@ from taskraft_replication.errors import (
     SnapshotUnavailable,
     StateLost,
 )
+from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.node import state_repair
 from taskraft_replication.node.state_repair import repair_state
 from taskraft_replication.peers import state_transfer
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.metadata import Metadata
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.local_cluster import LocalCluster
 
@@ -96,6 +100,17 @@ async def test_a_received_state_with_a_damaged_block_is_refused_and_the_next_one
     refuse_once(lost.machine, "stage_snapshot", SnapshotBroken("block 9 is damaged"))
     await lost.repair()
     assert lost.told == ["cannot use the state of m1: block 9 is damaged"]
+
+
+async def test_members_that_have_moved_are_asked_at_their_configured_addresses(lost):
+    cluster = lost.cluster
+    config = cluster.config(LOST)
+    metadata = Metadata(DiskFileSystem(config.data_directory), "raft-0")
+    (*_, (index, conf_state)) = metadata.memberships()
+    members = [replace(each, peer_address="127.0.0.1:1") for each in conf_state.roster.members]
+    metadata.save_memberships([(index, replace(conf_state, roster=roster_of(members)))])
+    await lost.repair()
+    assert lost.told == []
 
 
 async def test_the_state_of_another_release_is_refused_and_the_next_one_is_asked(lost):
