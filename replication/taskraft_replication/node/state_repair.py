@@ -78,9 +78,7 @@ async def repair_state(
     try:
         roster = with_configured(rebuild.roster, config.members, rebuild.roster)
         peers = [
-            info
-            for info in roster.members
-            if info.member != config.member_id and info.peer_address
+            info for info in roster.members if info.member != config.member_id and info.peer_address
         ]
         if not peers:
             raise StateLost(
