@@ -33,7 +33,9 @@ from taskraft_replication.storage.log_parts import LogKnowledge, LogRange, Reada
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
 
-PIECE_BYTES: Final = 256 << 10
+PIECE_BYTES: Final = 64 << 10
+"""Maximum size of the records in a piece, in bytes; a larger entry is sent alone. The piece is read
+and encoded on the event loop, which takes about 5 ms if the entries are small."""
 DESCRIBE_SECONDS: Final = 5.0
 """Maximum time for the description of a log, which a member has in memory."""
 STALL_SECONDS_MAX: Final = 30.0

@@ -84,6 +84,9 @@ class DamagedLog:
             self._read_segment(name)
         self.last = self._end(mark, may_lack_end=may_lack_end)
         self._places = {index: each for index, each in self._places.items() if index <= self.last}
+        last_readable = max(self._places, default=self.start.index)
+        self.end_first = LogIndex(max(last_readable + 1, self._newest_first))
+        """The first entry that may be in the damaged bytes at the end."""
         self._check_chain()
         self._mark = mark
         marked = self._places.get(mark.index)
@@ -160,12 +163,6 @@ class DamagedLog:
     def _has_damaged_end(self) -> bool:
         """Return whether damaged bytes and then unused space follow the last valid record."""
         return self._is_whole_file and self._written_end > self._readable_end
-
-    @property
-    def end_first(self) -> LogIndex:
-        """Return the first entry that may be in the damaged bytes at the end."""
-        last_readable = max(self._places, default=self.start.index)
-        return LogIndex(max(last_readable + 1, self._newest_first))
 
     def check_end(self, entries_bytes: int) -> None:
         """Check that the last entries, if they were unreadable, are all that was written.
