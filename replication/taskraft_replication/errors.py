@@ -150,6 +150,10 @@ class PeerRefused(ReplicationError):
     """A peer is refused, for example because of its cluster or its protocol version."""
 
 
+class ReceiverAbsent(PeerRefused):
+    """The node of the peer has another member now."""
+
+
 class GroupAbsent(PeerRefused):
     """The process at this address has no member of the group, or is still starting it."""
 

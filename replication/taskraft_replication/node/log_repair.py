@@ -53,9 +53,9 @@ PAUSE_SECONDS: Final = 0.5
 READ_BYTES: Final = 1 << 20
 NO_START: Final = 0
 """Incarnation in the requests of a repair, which the receivers do not count as a start."""
-REFUSED: Final = grpc.StatusCode.FAILED_PRECONDITION
-"""Status of a permanent refusal: for example, the peer is another member now, or knows that this
-member was removed."""
+REFUSED: Final = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED)
+"""Statuses of permanent refusals: the peer has become another member, or knows that this member was
+removed or has lost its data directory."""
 
 _log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class LogRepair:
         try:
             return await describe_log(peer, self.offered.membership, self._security)
         except (aio.AioRpcError, MessageMalformed) as error:
-            if isinstance(error, aio.AioRpcError) and error.code() is REFUSED:
+            if isinstance(error, aio.AioRpcError) and error.code() in REFUSED:
                 self._refusals[peer.member] = f"{peer.name}: {error.details()}"
             _log.info("%s does not describe its log: %s", peer.name, error)
             return None

@@ -14,6 +14,7 @@ from taskraft_replication.errors import (
     MemberInUse,
     MemberRemoved,
     PeerRefused,
+    ReceiverAbsent,
     VersionTooOld,
 )
 from taskraft_replication.membership.roster import find, was_removed
@@ -129,7 +130,7 @@ def check_peer(hello: pb.Hello, own: Membership, roster: Roster) -> None:
     if hello.cluster_id != own.cluster_id:
         raise PeerRefused(f"cluster {hello.cluster_id!r} is not {own.cluster_id!r}")
     if hello.receiver != own.member_id:
-        raise PeerRefused(f"this is member {own.member_id}, not {hello.receiver}")
+        raise ReceiverAbsent(f"this is member {own.member_id}, not {hello.receiver}")
     if hello.sender < 1 or hello.sender == own.member_id:
         raise PeerRefused(f"member {hello.sender} cannot be a peer of {own.member_id}")
     check_program(hello, own)

@@ -22,6 +22,7 @@ from taskraft_replication.errors import (
     GroupAbsent,
     MessageMalformed,
     PeerRefused,
+    ReceiverAbsent,
     ReplicationError,
     SnapshotBroken,
     SnapshotBusy,
@@ -77,6 +78,9 @@ HALF_RECEIVED_BYTES_MAX: Final = 2 * FRAME_BYTES_LIMIT
 frames of the current and the previous leader are unfinished at the same time."""
 _BEHIND: Final = "127.0.0.1:0"
 """Loopback address of the gRPC server behind the peer port."""
+
+_REPLACED: Final = (Expulsion.REMOVED, Expulsion.DIRECTORY)
+"""Refusals of a member whose place was taken, or can only be taken, by a new member."""
 
 Frame = TypeVar("Frame")
 Answer = TypeVar("Answer")
@@ -418,6 +422,10 @@ def _status_of(error: ReplicationError) -> grpc.StatusCode:
     """Return the status of a call for entries that failed."""
     if isinstance(error, MessageMalformed):
         return grpc.StatusCode.INVALID_ARGUMENT
+    if isinstance(error, ReceiverAbsent):
+        return grpc.StatusCode.NOT_FOUND
+    if isinstance(error, PeerExpelled) and error.expulsion in _REPLACED:
+        return grpc.StatusCode.PERMISSION_DENIED
     if isinstance(error, PeerRefused) and not isinstance(error, GroupAbsent | MemberUnproven):
         return grpc.StatusCode.FAILED_PRECONDITION
     return grpc.StatusCode.UNAVAILABLE

@@ -168,6 +168,13 @@ async def test_a_member_that_all_others_refuse_must_be_replaced(member):
         await member.attempt()
 
 
+async def test_a_member_that_all_others_refuse_for_another_reason_waits(member):
+    member.offer(2, cluster_id="other")
+    member.offer(3, cluster_id="other")
+    assert await member.attempt() is None
+    assert "no answer from m2, m3" in member.reports[-1]
+
+
 async def test_an_error_after_the_switch_keeps_the_complete_log(member, monkeypatch):
     """The log start was replaced, and the sync of the directory has failed."""
 

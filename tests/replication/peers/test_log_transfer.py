@@ -144,6 +144,24 @@ async def test_only_members_of_the_group_read_the_log(peer, own, status, reason)
         assert raised.value.code() is status
 
 
+async def test_the_status_shows_that_a_member_was_replaced(peer):
+    """Other refusals may end: for example, an older release is upgraded."""
+    with pytest.raises(aio.AioRpcError, match="this is member 2, not 5") as raised:
+        await describe_log(replace(peer.info, member=MemberId(5)), OWN, None)
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+    known = MemberInfo(MemberId(1), "n1", directory_id="d1")
+    peer.roster = roster_of([known, peer.info])
+    peer.offer()
+    with pytest.raises(aio.AioRpcError, match="wiped or replaced") as raised:
+        await describe_log(peer.info, OWN, None)
+    assert raised.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    peer.roster = replace(roster_of([peer.info]), last_member=MemberId(2))
+    peer.offer()
+    with pytest.raises(aio.AioRpcError, match="was removed from the group") as raised:
+        await describe_log(peer.info, OWN, None)
+    assert raised.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
 async def test_a_member_that_takes_part_answers_from_its_log(pair):
     """The request is no start of its sender: another process of the sender may be connected."""
     one, two = pair
