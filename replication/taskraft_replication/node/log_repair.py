@@ -10,6 +10,7 @@ A member whose cluster works without it becomes a new member instead, see ``node
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import Enum
@@ -168,34 +169,45 @@ class LogRepair:
         own = self.offered.membership.member_id
         if any(each and each.leader not in {NO_MEMBER, own} for each in described):
             self._led_attempts += 1
-            if self._led_attempts < self._led_attempts_min:
-                return None
-            return LogRepairResult.CLUSTER_WORKS
+            is_led = self._led_attempts >= self._led_attempts_min
+            return LogRepairResult.CLUSTER_WORKS if is_led else None
         self._led_attempts = 0
-        own_log = self._log.knowledge()
-        others = [None if each is None else each.knowledge for each in described]
-        parts, missing = plan_repair(own_log, self._gaps, others)
-        sources = {
-            wanted.first: _Source(wanted, self._peers[position], known.readable)
-            for wanted, position in parts
-            if (known := others[position]) is not None
-        }
-        if missing:
-            silent = [p.name for p, each in zip(self._peers, described, strict=True) if not each]
-            text = f"the log lacks {_listed(missing)}, which no other member has sent"
-            text += f"; no answer from {', '.join(silent)}" if silent else ""
+        sources = self._sources(described, report)
+        if sources is None:
+            return None
+        try:
+            copy = await self._copy(sources)
+        except (aio.AioRpcError, MessageMalformed, OSError) as error:  # includes TimeoutError
+            if isinstance(error, OSError) and not is_transient(error):
+                raise
+            reason = error.details() if isinstance(error, aio.AioRpcError) else str(error)
+            text = f"an attempt to complete the log has failed: {reason or type(error).__name__}"
             _log.warning("%s", text)
             report(text)
             return None
-        try:
-            await self._complete(sources)
-        except (aio.AioRpcError, MessageMalformed, TimeoutError) as error:
-            reason = error.details() if isinstance(error, aio.AioRpcError) else str(error)
-            _log.warning("an attempt to complete the log has failed: %s", reason)
-            report(f"an attempt to complete the log has failed: {reason}")
-            return None
+        # After an error or a cancellation, the switch may have happened, so the copy stays.
+        await asyncio.to_thread(copy.finish)
         _log.warning("the log is complete again: %s", _listed(self._gaps) or "damage before it")
         return LogRepairResult.COMPLETE
+
+    def _sources(
+        self, described: Sequence[DescribedLog | None], report: Callable[[str], object]
+    ) -> Mapping[LogIndex, _Source] | None:
+        """Return the missing entries, by the first index of each range; None: no peer has some."""
+        others = [None if each is None else each.knowledge for each in described]
+        parts, missing = plan_repair(self._log.knowledge(), self._gaps, others)
+        if not missing:
+            return {
+                wanted.first: _Source(wanted, self._peers[position], known.readable)
+                for wanted, position in parts
+                if (known := others[position]) is not None
+            }
+        silent = [p.name for p, each in zip(self._peers, described, strict=True) if not each]
+        text = f"the log lacks {_listed(missing)}, which no other member has sent"
+        text += f"; no answer from {', '.join(silent)}" if silent else ""
+        _log.warning("%s", text)
+        report(text)
+        return None
 
     async def _describe(self, peer: MemberInfo) -> DescribedLog | None:
         try:
@@ -206,8 +218,8 @@ class LogRepair:
             _log.info("%s does not describe its log: %s", peer.name, error)
             return None
 
-    async def _complete(self, sources: Mapping[LogIndex, _Source]) -> None:
-        """Write the whole log, and replace the damaged one.
+    async def _copy(self, sources: Mapping[LogIndex, _Source]) -> LogCopy:
+        """Write the whole log beside the damaged one; delete the copy after an error.
 
         ``sources``: the missing entries, by the first index of each range.
         """
@@ -229,8 +241,7 @@ class LogRepair:
         except BaseException:
             await asyncio.to_thread(copy.discard)
             raise
-        # After an error or a cancellation, the switch may have happened, so keep the copy.
-        await asyncio.to_thread(copy.finish)
+        return copy
 
     async def _copy_from(self, source: _Source, copy: LogCopy) -> int:
         """Copy entries of a peer; return the length of those that may be in the damaged end.
@@ -269,6 +280,11 @@ class LogRepair:
         entries = self._log.entries(first, LogIndex(self._log.last + 1), READ_BYTES)
         copy.add(entries)
         return LogIndex(entries[-1].index + 1)
+
+
+def is_transient(error: OSError) -> bool:
+    """Return whether a later attempt may succeed: the disk was full, or a peer sent nothing."""
+    return isinstance(error, TimeoutError) or error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 def _roster_of(metadata: Metadata) -> Roster:

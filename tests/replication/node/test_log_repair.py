@@ -20,7 +20,6 @@ from taskraft_replication.node.log_repair import LogRepair, LogRepairResult
 from taskraft_replication.peers.contract import Membership
 from taskraft_replication.peers.log_transfer import OfferedLog
 from taskraft_replication.peers.transport import GrpcTransport
-from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.log_copy import LogCopy
 from taskraft_replication.storage.log_parts import LogKnowledge, TermRun
 from tests.replication.log_on_disk import Log, entry
@@ -127,7 +126,7 @@ async def test_entries_of_a_log_that_has_changed_are_refused(member):
     assert member.is_whole()
 
 
-async def test_a_full_disk_keeps_the_damaged_log(member, monkeypatch):
+async def test_a_full_disk_keeps_the_damaged_log_and_the_copy_is_tried_again(member, monkeypatch):
     before = {path: path.read_bytes() for path in member.log.segments}
 
     def fail(copy, entries) -> None:
@@ -138,12 +137,20 @@ async def test_a_full_disk_keeps_the_damaged_log(member, monkeypatch):
     add = LogCopy.add
     with monkeypatch.context() as patched:
         patched.setattr(LogCopy, "add", fail)
-        with pytest.raises(OSError, match="no space left"):
-            await member.attempt()
+        assert await member.attempt() is None
+    assert "no space left" in member.reports[-1]
     assert {path: path.read_bytes() for path in member.log.segments} == before
-    assert DiskFileSystem(member.path).exists("raft-0/log_start")
     assert await member.attempt() is LogRepairResult.COMPLETE
     assert member.is_whole()
+
+
+async def test_a_disk_that_cannot_write_ends_the_repair(member, monkeypatch):
+    def fail(copy, entries) -> None:
+        raise OSError(errno.EIO, "bad sector")
+
+    monkeypatch.setattr(LogCopy, "add", fail)
+    with pytest.raises(OSError, match="bad sector"):
+        await member.attempt()
 
 
 async def test_a_leader_counts_once_it_was_named_for_two_election_timeouts(member):
