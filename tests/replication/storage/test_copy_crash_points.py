@@ -75,11 +75,12 @@ def complete(disk: SimDisk) -> None:
         GroupStorage.open(disk, CONFIG, LogIndex(9))
 
 
-def check(disk: SimDisk) -> None:
-    """Check the log, the vote, and that no file is left."""
+def check(disk: SimDisk) -> LogIndex:
+    """Check the log, the vote, and that no file is left; return the last entry of the log."""
     storage = GroupStorage.open(disk, CONFIG, LogIndex(9))
     view = storage.view
-    assert (view.first_index() - 1, view.last_index()) == (storage._log.start.index, LAST)
+    last = view.last_index()
+    assert view.first_index() - 1 == storage._log.start.index
     for index in map(LogIndex, range(view.first_index(), LAST + 1)):
         assert view.entries(index, LogIndex(index + 1), 1) == [original(index)]
     hard_state = Metadata(disk, "raft-0").hard_state()
@@ -87,6 +88,7 @@ def check(disk: SimDisk) -> None:
     assert view.has_change(LogIndex(BAD[0]), LogIndex(BAD[0] + 1))
     assert disk.names("raft-0/log") == sorted(each.name for each in storage._log.segments)
     storage.store(None, [original(LAST + 1)], LogIndex(LAST))
+    return last
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
@@ -102,11 +104,11 @@ def test_a_log_is_completed_through_a_crash_at_any_operation(loses_power):
                 disk.lose_power()
             disk.recover()
             complete(disk)
-            check(disk)
+            assert check(disk) == LAST
             continue
         assert step > 30, "the completion takes more operations"
         disk.recover()
-        check(disk)
+        assert check(disk) == LAST
         return
     raise AssertionError("the completion takes too many operations")
 
@@ -125,4 +127,4 @@ def test_a_log_is_completed_through_repeated_crashes(loses_power):
                     disk.lose_power()
             disk.recover()
         complete(disk)
-        check(disk)
+        assert check(disk) == LAST
