@@ -141,8 +141,8 @@ class LogRepair:
         self._peers = [
             info for info in roster.members if info.member != config.member_id and info.peer_address
         ]
-        if not self._peers or (not self._gaps and self._start == self._log.start):
-            raise LogDamaged("the log cannot be completed")
+        if not self._peers:
+            raise LogDamaged("there is no other member that could complete the log")
         membership = Membership(
             config.cluster_id,
             config.group_id,
@@ -187,7 +187,7 @@ class LogRepair:
             return None
         # After an error or a cancellation, the switch may have happened, so the copy stays.
         await asyncio.to_thread(copy.finish)
-        _log.warning("the log is complete again: %s", _listed(self._gaps) or "damage before it")
+        _log.warning("the log is complete again: %s", _listed(self._gaps) or "no entry was missing")
         return LogRepairResult.COMPLETE
 
     def _sources(

@@ -74,8 +74,12 @@ class Damaged:
         for number in (2, 3):
             self.offer(number)
         members = {info.member: info for info in infos}
-        config = NodeConfig("test", MemberId(1), self.path, members, segment_bytes=1 << 12)
-        self.repair = LogRepair(config, LogIndex(1), None)
+        self.config = NodeConfig("test", MemberId(1), self.path, members, segment_bytes=1 << 12)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the repair of the log."""
+        self.repair = LogRepair(self.config, LogIndex(1), None)
 
     def offer(self, number: int, leader: int = 0, **identity) -> None:
         own = replace(Membership("test", 0, MemberId(number), 1), **identity)
@@ -103,6 +107,19 @@ async def member(tmp_path):
 
 
 async def test_a_missing_entry_is_fetched(member):
+    assert await member.attempt() is LogRepairResult.COMPLETE
+    assert member.is_whole()
+
+
+async def test_a_log_whose_entries_are_whole_is_written_again(member):
+    """The header of a segment is damaged: the log does not open, and no peer has to help."""
+    flip(member.log, BAD)
+    assert member.is_whole()
+    member.log.damage(3, segment=0)
+    assert not member.is_whole()
+    for copy in member.copies:
+        copy.is_failing = True
+    member.begin()
     assert await member.attempt() is LogRepairResult.COMPLETE
     assert member.is_whole()
 
