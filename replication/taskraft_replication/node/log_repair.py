@@ -136,6 +136,8 @@ class LogRepair:
         self._led_attempts_min = 1 + ceil(2 * election_seconds / PAUSE_SECONDS)
         self._led_attempts = 0
         """Number of the last consecutive attempts in which another member had a leader."""
+        self._told = ""
+        """The last text that was reported."""
         self._refusals: dict[MemberId, str] = {}
         """Why the other members refuse this one, as of the last attempt."""
         self._peers = [
@@ -181,9 +183,8 @@ class LogRepair:
             if isinstance(error, OSError) and not is_transient(error):
                 raise
             reason = error.details() if isinstance(error, aio.AioRpcError) else str(error)
-            text = f"an attempt to complete the log has failed: {reason or type(error).__name__}"
-            _log.warning("%s", text)
-            report(text)
+            reason = reason or type(error).__name__
+            self._tell(f"an attempt to complete the log has failed: {reason}", report)
             return None
         # After an error or a cancellation, the switch may have happened, so the copy stays.
         await asyncio.to_thread(copy.finish)
@@ -205,9 +206,15 @@ class LogRepair:
         silent = [p.name for p, each in zip(self._peers, described, strict=True) if not each]
         text = f"the log lacks {_listed(missing)}, which no other member has sent"
         text += f"; no answer from {', '.join(silent)}" if silent else ""
-        _log.warning("%s", text)
-        report(text)
+        self._tell(text, report)
         return None
+
+    def _tell(self, text: str, report: Callable[[str], object]) -> None:
+        """Report a text, and log the text if it has changed: an attempt is made twice a second."""
+        report(text)
+        if text != self._told:
+            _log.warning("%s", text)
+        self._told = text
 
     async def _describe(self, peer: MemberInfo) -> DescribedLog | None:
         try:
@@ -215,7 +222,8 @@ class LogRepair:
         except (aio.AioRpcError, MessageMalformed) as error:
             if isinstance(error, aio.AioRpcError) and error.code() in REFUSED:
                 self._refusals[peer.member] = f"{peer.name}: {error.details()}"
-            _log.info("%s does not describe its log: %s", peer.name, error)
+            reason = error.details() if isinstance(error, aio.AioRpcError) else str(error)
+            _log.debug("%s does not describe its log: %s", peer.name, reason)
             return None
 
     async def _copy(self, sources: Mapping[LogIndex, _Source]) -> LogCopy:

@@ -143,6 +143,16 @@ async def test_entries_of_a_log_that_has_changed_are_refused(member):
     assert member.is_whole()
 
 
+async def test_a_text_that_stays_the_same_is_logged_once(member, caplog):
+    for transport in member.transports:
+        await transport.stop()
+    for _ in range(3):
+        assert await member.attempt() is None
+    text = "the log lacks entry 40, which no other member has sent; no answer from m2, m3"
+    assert member.reports == [text] * 3
+    assert caplog.messages.count(text) == 1
+
+
 async def test_a_full_disk_keeps_the_damaged_log_and_the_copy_is_tried_again(member, monkeypatch):
     before = {path: path.read_bytes() for path in member.log.segments}
 
