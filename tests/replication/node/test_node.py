@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from taskraft_replication.core.types import MemberInfo, RaftRole
+from taskraft_replication.core.raft import RaftCore
+from taskraft_replication.core.types import LogIndex, MemberId, MemberInfo, RaftRole
 from taskraft_replication.errors import (
     DirectoryForeign,
     DirectoryLocked,
@@ -435,3 +436,17 @@ async def test_a_founder_that_meets_the_last_founder_while_it_joins_starts_once(
     assert node.is_running
     assert not node.failed.done()
     await node.stop()
+
+
+async def test_a_damaged_peer_learns_only_durable_commits_and_a_live_leader(tmp_path, monkeypatch):
+    """Behind its last durable entry, the stored log may have uncommitted entries of others."""
+    async with LocalCluster(tmp_path, 1) as cluster:
+        leader = await cluster.leader()
+        await leader.propose(b"line")
+        receiver = cluster.transports[MemberId(1)]._groups[0].receiver
+        assert receiver.log.knowledge().commit == leader.status().commit
+        assert receiver.leader == 1
+        monkeypatch.setattr(RaftCore, "stored_commit_index", LogIndex(1))
+        monkeypatch.setattr(RaftCore, "live_leader", MemberId(0))
+        assert receiver.log.knowledge().commit == 1
+        assert receiver.leader == 0
