@@ -37,6 +37,7 @@ def main():
             f"state/v{int(formats.state)}/tube_owners.json": tube_owners_content,
             f"state/v{int(formats.state)}/takers.json": takers_content,
             f"state/v{int(formats.state)}/returns.json": returns_content,
+            f"state/v{int(formats.state)}/requests.json": state_content,
             f"state/v{int(formats.state)}/audit.json": audit_content,
             f"log/v{int(HIGHEST)}/bulk.json": bulk_log_content,
             f"state/v{int(formats.state)}/bulk.json": bulk_content,

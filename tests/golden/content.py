@@ -255,7 +255,10 @@ def meaning(store):
     own = sorted(lost["rival"] - lost["mailer"])
     owners = {name: queue._state.tube_owners.of(queue.tube_number(name)) for name in tubes}
     owned = {name: owner for name, owner in owners.items() if owner}
+    remembered = queue._state.requests.find("r")
+    revision = remembered[1] if remembered else 0
     found = {
+        **({"revision_of_put": revision} if revision else {}),
         **({"tube_owners": owned} if owned else {}),
         **({"leases_of_mailer": own} if own else {}),
         **({"audit": acts} if acts else {}),
@@ -271,7 +274,10 @@ def meaning(store):
 
 
 def state_content():
-    """Return the pairs of the golden state, and what they mean."""
+    """Return the pairs of the golden state, and what they mean.
+
+    ``state.json`` is older than the revisions in the records of requests.
+    """
     store = filled_store()
     return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
 

@@ -12,9 +12,10 @@ from taskraft_service.queue.operations.registry import Result
 
 @dataclass(slots=True)
 class AppliedCommand:
-    """Result of an applied command, with index, timestamp and wall offset of its entry.
+    """Result of an applied command, with timestamp and wall offset of its entry.
 
-    All instants of the result are in cluster time, like ``now_ms``.
+    ``index`` is that of the entry too. For a repeated request, ``index`` is that of the entry which
+    executed the first request. All instants of the result are in cluster time, like ``now_ms``.
     """
 
     index: int

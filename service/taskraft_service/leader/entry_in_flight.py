@@ -39,14 +39,16 @@ class EntryInFlight:
 
     def resolve(self, applied: AppliedEntry, waiters: Waiters) -> None:
         """Answer the commands and claims with the results of the applied entry."""
-        index, now_ms, wall_offset_ms = applied.index, applied.now_ms, applied.wall_offset_ms
-        results = applied.results
+        now_ms, wall_offset_ms = applied.now_ms, applied.wall_offset_ms
+        results, repeated = applied.results, applied.repeated
         commands = len(self.pending)
         for one, result in zip(self.pending, results[:commands], strict=True):
             if not one.future.done():
+                index = repeated.get(one.encoded.command.request_id, applied.index)
                 one.future.set_result(AppliedCommand(index, now_ms, wall_offset_ms, result))
         for claim, result in zip(self.claims, results[commands:], strict=True):
             tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
+            index = repeated.get(claim.encoded.command.request_id, applied.index)
             claim.consumer.answered(claim, AppliedCommand(index, now_ms, wall_offset_ms, result))
             waiters.claim_answered(claim, tasks)
 

@@ -9,7 +9,7 @@ from that of the majority stop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,12 +24,16 @@ log: Final = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class AppliedEntry:
-    """The effect of one entry: one result per command."""
+    """The effect of one entry: one result per command.
+
+    ``repeated``: revisions of earlier requests that commands of the entry repeat, by request id.
+    """
 
     index: int
     now_ms: int
     wall_offset_ms: int
     results: Sequence[Result]
+    repeated: Mapping[str, int]
 
 
 class DriverDiffers(Exception):

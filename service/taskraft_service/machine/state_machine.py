@@ -275,7 +275,8 @@ class QueueMachine:
         if self._items_left is not None:
             self._items_left = max(self._items_left - sum(map(items_of, commands)), 0)
         self._uncollected_bytes += len(entry.data)
-        return AppliedEntry(entry.index, now_ms, self.queue.wall_offset_ms, results)
+        queue = self.queue
+        return AppliedEntry(entry.index, now_ms, queue.wall_offset_ms, results, queue.repeated)
 
     def _decode(self, entry: Entry) -> tuple[int, Sequence[LoggedCommand]]:
         """Return timestamp and commands of an entry, as the cluster version in force reads them.

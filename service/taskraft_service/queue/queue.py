@@ -132,7 +132,7 @@ def execute(state: QueueState, command: LoggedCommand) -> Result:
         return EXECUTE[type(command)](state, command)
     known = state.requests.find(request_id)
     if known is not None:
-        request_hash, kept = known
+        request_hash, revision, kept = known
         if request_hash != command.request_hash:
             return Refusal(
                 Reason.REQUEST_ID_REUSED,
@@ -141,6 +141,7 @@ def execute(state: QueueState, command: LoggedCommand) -> Result:
                 {"request_id": without_scope(request_id)},
             )
         answer: Result = ANSWERS[kept[0]].repeat(state, kept)
+        state.repeated[request_id] = revision or state.index
         return answer
     result = EXECUTE[type(command)](state, command)
     remember(state, command, result)
@@ -159,7 +160,7 @@ def remember(state: QueueState, command: Command, result: Result) -> None:
         codec = DEFINITIONS[type(command)].answer
         assert codec is not None, f"{type(command).__name__} has a request id but keeps no answer"
         kept = codec.write(result)
-        state.requests.remember(command.request_id, command.request_hash, kept)
+        state.requests.remember(command.request_id, command.request_hash, state.index, kept)
 
 
 def _take_steps(state: QueueState) -> None:
@@ -209,6 +210,8 @@ class Queue(QueueReaders):
                 raises this error for a command that creates such a tube, and the node stops.
         """
         super().__init__(open_state(store, limits, new_task, editor, drivers, origin))
+        self.repeated: dict[str, int] = {}
+        """Revisions of earlier requests that commands of the last entry repeat, by request id."""
 
     def apply(self, index: int, now_ms: int, commands: Sequence[LoggedCommand]) -> list[Result]:
         """Apply one entry: fire deadlines up to ``now_ms``, then execute the commands in order.
@@ -235,6 +238,7 @@ class Queue(QueueReaders):
         if groups.complete:
             settle_groups(state)
         results: list[Result] = []
+        self.repeated = state.repeated = {}
         for likeness, run in runs(commands):
             done = 0
             if likeness is not None and len(run) > 1:

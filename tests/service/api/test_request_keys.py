@@ -112,13 +112,17 @@ class Caller:
         keyed.MergeFrom(type(request)(**key))
         return await self._methods[name](keyed)
 
-    async def refusal(self, name, request, **key):
-        """Return the reason why a request is refused; empty if it is executed."""
+    async def outcome(self, name, request, **key):
+        """Return the revision of the answer, or the reason why a request is refused."""
         try:
-            await self(name, request, **key)
+            return (await self(name, request, **key)).revision
         except grpc.aio.AioRpcError as error:
             return reason_of(error)
-        return ""
+
+    async def refusal(self, name, request, **key):
+        """Return the reason why a request is refused; empty if it is executed."""
+        outcome = await self.outcome(name, request, **key)
+        return outcome if isinstance(outcome, str) else ""
 
 
 @pytest.fixture
@@ -146,13 +150,15 @@ async def test_each_method_looks_up_a_request_id_in_the_scope_of_its_client_id(n
     await call("CreateGroup", group_service_pb2.CreateGroupRequest(group={"name": "cancelled"}))
     calls = CALLS | {"CloseSession": session_service_pb2.CloseSessionRequest(session_id=session)}
     await put(node, b"first")
+    revisions = {}
     for name, request in calls.items():
-        assert await call.refusal(name, request, client_id=name, request_id="100") == "", name
+        revisions[name] = await call.outcome(name, request, client_id=name, request_id="100")
+        assert isinstance(revisions[name], int), (name, revisions[name])
     keyed = node.queue.total_statistics().total
     for name, request in calls.items():
-        # A retry: no second effect, but the first answer.
-        assert await call.refusal(name, request, client_id=name, request_id="100") in (
-            "",
+        # A retry: no second effect, but the first answer with its revision.
+        assert await call.outcome(name, request, client_id=name, request_id="100") in (
+            revisions[name],
             *("SCHEDULE_NOT_FOUND", "TUBE_NOT_FOUND", "SESSION_NOT_FOUND"),
         ), name
     assert node.queue.total_statistics().total == keyed

@@ -63,7 +63,7 @@ class Replicator:
     def apply(self, place, results=None):
         (now_ms, commands), future = self.entries[place]
         results = results or [KeepResult([]) for _ in commands]
-        future.set_result(AppliedEntry(place + 1, now_ms, 0, results))
+        future.set_result(AppliedEntry(place + 1, now_ms, 0, results, {}))
 
 
 class Core:

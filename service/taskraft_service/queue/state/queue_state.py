@@ -152,6 +152,8 @@ class QueueState(WorkingSet):
         self.format = self.cluster.formats.state
         """Format in which the state is written."""
         self.stamp = EntryStamp(0, 0)
+        self.repeated: dict[str, int] = {}
+        """Revisions of earlier requests that commands of the entry repeat, by request id."""
         self.steps = EntrySteps()
         self.lease_returns = UnfinishedReturns()
         self.token = origin.token

@@ -36,6 +36,13 @@ def without_scope(request_id: str) -> str:
 
 
 _hash = Struct(">Q")
+_head = Struct(">QBQ")
+"""Hash, ``_WITH_REVISION`` and revision, before the answer."""
+_WITH_REVISION: Final = 255
+"""Follows the hash in a record with a revision.
+
+Records of development builds have the answer there, and no answer begins with this byte.
+"""
 
 
 class IdempotencyTable:
@@ -82,8 +89,11 @@ class IdempotencyTable:
         self._previous: dict[str, bytes] = {}
         self._rotated = False
 
-    def find(self, request_id: str) -> tuple[int, bytes] | None:
-        """Return the hash and the answer of a remembered request, or None."""
+    def find(self, request_id: str) -> tuple[int, int, bytes] | None:
+        """Return hash, revision and answer of a remembered request, or None.
+
+        The revision is the index of the entry that executed the request; 0: not known.
+        """
         record = (
             self._current.get(request_id)
             or self._previous.get(request_id)
@@ -93,11 +103,14 @@ class IdempotencyTable:
         )
         if record is None:
             return None
-        return _hash.unpack_from(record)[0], record[_hash.size :]
+        if record[_hash.size] != _WITH_REVISION:
+            return _hash.unpack_from(record)[0], 0, record[_hash.size :]
+        request_hash, _, revision = _head.unpack_from(record)
+        return request_hash, revision, record[_head.size :]
 
-    def remember(self, request_id: str, request_hash: int, answer: bytes) -> None:
-        """Remember the answer of a request whose id is not in the table."""
-        self._current[request_id] = _hash.pack(request_hash) + answer
+    def remember(self, request_id: str, request_hash: int, revision: int, answer: bytes) -> None:
+        """Remember revision and answer of a request whose id is not in the table."""
+        self._current[request_id] = _head.pack(request_hash, _WITH_REVISION, revision) + answer
         self.count += 1
         if self.count >= self._count_max:
             self.is_full = True

@@ -52,6 +52,7 @@ class Node:
     def do(self, command, *more):
         self.index += 1
         results = self.queue.apply(self.index, self.now_ms, [command, *more])
+        self.repeated = self.queue.repeated
         if self.reopen:
             self.store.write(self.queue.collect_writes())
             self.queue = Queue(self.store, self.limits)
@@ -89,6 +90,27 @@ def test_a_repetition_within_one_entry_is_detected(node):
     first = put("a")
     node.do(first, first)
     assert node.total() == 1
+
+
+def test_a_repetition_has_the_revision_of_the_first_request(node):
+    node.do(put("a"))
+    first = node.index
+    assert node.repeated == {}
+    node.do(put("b"), put("a"), put("c"), put("b"))
+    assert node.repeated == {"a": first, "b": node.index}
+    node.do(put("d"))
+    assert node.repeated == {}
+
+
+def test_a_record_of_a_development_build_has_no_revision():
+    node = Node(reopen=True)
+    node.do(put("a"))
+    (key,) = (key for key in node.store.pairs if key.startswith(b"q"))
+    record = node.store.pairs[key]
+    node.store.write([(key, record[:8] + record[17:])])
+    node.queue = Queue(node.store, node.limits)
+    assert list(node.do(put("a")).ids) == [1]
+    assert node.repeated == {"a": node.index}
 
 
 def test_a_repeated_take_gets_the_same_leases(node):

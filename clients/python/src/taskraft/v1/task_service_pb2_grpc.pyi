@@ -43,11 +43,11 @@ class TaskServiceStub:
     process and after a change of leader, if it is sent with the same principal and client_id.
 
     EQUAL KEYS: a request with the key and the content of an earlier request is a retry. It has no
-    second effect and gets the first response. Two parts of the response can differ: revision is that
-    of the retry, and a returned tube, group or settings object shows its current state. A request
-    with the key of an earlier request and other content, or of another method, is refused with
-    REQUEST_ID_REUSED. So two requests that are meant as two effects need two keys, even if their
-    contents are equal.
+    second effect and gets the first response, with its revision. A returned lease, tube, session,
+    group, schedule or settings object shows its current state. The revision can differ if the request
+    is about temporary tubes only, because the log does not contain the request. A request with the key
+    of an earlier request and other content, or of another method, is refused with REQUEST_ID_REUSED.
+    So two requests that are meant as two effects need two keys, even if their contents are equal.
 
     WINDOW: a key is known for at least 10 minutes of cluster time after its first request, usually for
     at most 20. The window is shorter if the cluster executes more than 5 000 000 requests with a
@@ -145,11 +145,11 @@ class TaskServiceAsyncStub(TaskServiceStub):
     process and after a change of leader, if it is sent with the same principal and client_id.
 
     EQUAL KEYS: a request with the key and the content of an earlier request is a retry. It has no
-    second effect and gets the first response. Two parts of the response can differ: revision is that
-    of the retry, and a returned tube, group or settings object shows its current state. A request
-    with the key of an earlier request and other content, or of another method, is refused with
-    REQUEST_ID_REUSED. So two requests that are meant as two effects need two keys, even if their
-    contents are equal.
+    second effect and gets the first response, with its revision. A returned lease, tube, session,
+    group, schedule or settings object shows its current state. The revision can differ if the request
+    is about temporary tubes only, because the log does not contain the request. A request with the key
+    of an earlier request and other content, or of another method, is refused with REQUEST_ID_REUSED.
+    So two requests that are meant as two effects need two keys, even if their contents are equal.
 
     WINDOW: a key is known for at least 10 minutes of cluster time after its first request, usually for
     at most 20. The window is shorter if the cluster executes more than 5 000 000 requests with a
@@ -243,11 +243,11 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     process and after a change of leader, if it is sent with the same principal and client_id.
 
     EQUAL KEYS: a request with the key and the content of an earlier request is a retry. It has no
-    second effect and gets the first response. Two parts of the response can differ: revision is that
-    of the retry, and a returned tube, group or settings object shows its current state. A request
-    with the key of an earlier request and other content, or of another method, is refused with
-    REQUEST_ID_REUSED. So two requests that are meant as two effects need two keys, even if their
-    contents are equal.
+    second effect and gets the first response, with its revision. A returned lease, tube, session,
+    group, schedule or settings object shows its current state. The revision can differ if the request
+    is about temporary tubes only, because the log does not contain the request. A request with the key
+    of an earlier request and other content, or of another method, is refused with REQUEST_ID_REUSED.
+    So two requests that are meant as two effects need two keys, even if their contents are equal.
 
     WINDOW: a key is known for at least 10 minutes of cluster time after its first request, usually for
     at most 20. The window is shorter if the cluster executes more than 5 000 000 requests with a
