@@ -1,7 +1,8 @@
 """Connect node processes in network namespaces of their own; needs root and TUN devices.
 
 Unlike a proxy, this network loses, delays and reorders packets, so that the nodes meet the
-behaviour of TCP itself. Clients on this machine reach all nodes over links without faults.
+behaviour of TCP itself. Clients on this machine reach all nodes over links without faults, until
+``cut_clients``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ IFF_TUN, IFF_NO_PI = 0x1, 0x1000
 CLONE_NEWNET: Final = 0x40000000
 MTU_BYTES: Final = 9_000
 """Maximum packet size; larger than usual, because the router in Python has a cost per packet."""
+
+
+CLIENTS: Final = "clients"
+"""Name of this machine as an end of links."""
 
 
 class NoNamespaces(Exception):
@@ -100,18 +105,23 @@ class PacketLinks:
         """Drop all packets from the first to the second node of each pair."""
         self._tell(pairs, is_cut=True)
 
+    def cut_clients(self, node: str) -> None:
+        """Drop all packets between a node and the clients on this machine."""
+        self._tell([(node, CLIENTS), (CLIENTS, node)], is_cut=True)
+
     def change(self, pairs: Iterable[tuple[str, str]], quality: Quality) -> None:
         """Set the properties of the links of these pairs."""
         self._tell(pairs, **asdict(quality))
 
     def heal(self) -> None:
         """Let all links deliver again, without faults."""
-        self._tell(self.pairs(), is_cut=False, **asdict(Quality()))
+        ends = (*self._names, CLIENTS)
+        self._tell(itertools.permutations(ends, 2), is_cut=False, **asdict(Quality()))
 
     def _tell(self, pairs: Iterable[tuple[str, str]], **fields: float) -> None:
         assert self._router is not None, "not entered"
         assert self._router.stdin is not None
-        number = self._names.index
+        number = [*self._names, CLIENTS].index
         command = {"pairs": [(number(one), number(other)) for one, other in pairs], **fields}
         self._router.stdin.write(json.dumps(command) + "\n")
         self._router.stdin.flush()
