@@ -1,6 +1,7 @@
 """Run drills and print a table: ``make drill`` runs all, ``make drill ONLY=pause`` some.
 
-With HISTORY=directory, each history is kept there, as "drill-seed.jsonl".
+With HISTORY=directory, each history is kept there, as "drill-seed.jsonl". The result of a run is
+written to ``bench/results/drills``, see ``tools/drill_records.py``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import os
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from taskraft import TaskraftError
@@ -18,6 +21,7 @@ from tests.cluster.volume import NoVolumes
 from tests.drill.drill_run import Drill, DrillRun, Result
 from tests.drill.drill_table import DRILLS
 from tests.drill.judge import judge_file, summary
+from tools.drill_records import FOLDER, DrillRecord, write_record
 from tools.local_node import NodeFailed
 from tools.packet_links import NoNamespaces
 from tools.preload import CompilerMissing
@@ -98,7 +102,29 @@ def main() -> int:
             wrong.append(drill.name)
     faults = sum(result.faults for result in results)
     print(f"{len(drills)} drills, {faults} faults; failed: {' '.join(wrong) or 'none'}")
+    now = datetime.now(UTC)
+    record = record_of(results, wrong, options.seed, now)
+    write_record(record, FOLDER / f"{now:%Y-%m-%d-%H%M%S}-{options.seed}.json")
     return 1 if wrong else 0
+
+
+def record_of(
+    results: Sequence[Result], wrong: Sequence[str], seed: int, now: datetime
+) -> DrillRecord:
+    """Return the record of a run; a drill that did not end is only in ``wrong``."""
+    ended = {result.name for result in results}
+    names = [result.name for result in results] + [name for name in wrong if name not in ended]
+    return DrillRecord(
+        date=f"{now:%Y-%m-%d}",
+        source=f'`make drill ONLY="{" ".join(names)}" SEED={seed}`',
+        seed=seed,
+        drills=len(names),
+        faults=sum(result.faults for result in results),
+        operations=sum(result.verdict.evidence.operations for result in results),
+        puts=sum(result.verdict.evidence.puts for result in results),
+        violations=sum(len(result.verdict.violations) + len(result.breaches) for result in results),
+        failed=tuple(wrong),
+    )
 
 
 def run(drill: Drill, seed: int) -> Result | None:
