@@ -85,6 +85,30 @@ def test_three_logs_that_are_damaged_in_different_places_complete_each_other(sto
     assert len(repaired) >= 2, "two nodes are needed for a leader"
 
 
+def test_damage_that_two_scrubbers_find_at_once_is_repaired(tmp_path):
+    """Neither node is replaced, because without both of them there is no leader."""
+    with LocalCluster(3, tmp_path / "c", {**KEPT, "TASKRAFT_SCRUB_PERIOD_MS": "1000"}) as cluster:
+        fill(cluster)
+        tasks = tasks_of(cluster.leader())
+        nodes = cluster.nodes[:2]
+        for node in nodes:
+            node.pause()
+        for number, node in enumerate(nodes):
+            damage_entry(node, log_of(node).last - 30 + 10 * number)
+        for node in nodes:
+            node.resume()
+        for node in nodes:
+            cluster.wait_until(
+                lambda node=node: (
+                    "the log is complete again" in node.log.read_text()
+                    or "becomes a new member" in node.log.read_text()
+                ),
+                "the damage is found and repaired",
+                REPAIR_MS_MAX,
+            )
+        await_tasks(cluster, tasks)
+
+
 @pytest.mark.shows_fault(
     "log and vote",
     "an entry is damaged on all members that can be reached",

@@ -177,7 +177,8 @@ async def _serve_once(
     try:
         server = await _open(config, told, stderr, journal)
     except (JoinRefused, ReplicationError) as error:
-        if not is_replaced_after(config, error) or not journal.may_restart():
+        was_suspected, journal.suspected_log = bool(journal.suspected_log), ""
+        if not is_replaced_after(config, error) or not (was_suspected or journal.may_restart()):
             raise
         is_empty = isinstance(error, DataMissing)
         await asyncio.to_thread(begin_replacement, config, str(error), is_founding=is_empty)
@@ -207,7 +208,7 @@ async def _serve_once(
         cause = reason.__cause__
         is_lost = is_replaced_after(config, reason, is_founding=server.node.is_founding)
         if is_lost and not told.done() and journal.may_restart():
-            await _end_lost(server, reason)
+            await _end_lost(server, reason, journal)
             return None
         if _is_rebuilt_after(cause) and not told.done() and journal.may_restart():
             await _end_damaged(server, cause)
@@ -242,11 +243,11 @@ async def _end_damaged(server: NodeServer, cause: BaseException) -> None:
     await server.set_state_aside(damage)
 
 
-async def _end_lost(server: NodeServer, reason: ReplicationError) -> None:
-    """Stop a node whose log or vote is lost, and record the loss; the next opening replaces it.
+async def _end_lost(server: NodeServer, reason: ReplicationError, journal: RepairJournal) -> None:
+    """Stop a node whose log or vote is lost; the next opening replaces it.
 
-    If only a read has found the log damaged, the next opening reads the log again and decides
-    whether to replace the node.
+    If the log is damaged, the next opening decides whether the node can complete its log, or must
+    be replaced.
 
     Raises:
         DiskSilent: the disk does not answer.
@@ -257,7 +258,9 @@ async def _end_lost(server: NodeServer, reason: ReplicationError) -> None:
     except StorageFailed as error:
         raise DiskSilent(EXIT_BROKEN) from error
     await asyncio.to_thread(server.machine.abandon)
-    if isinstance(reason, LogUnreadable) or not isinstance(reason, LogDamaged):
+    if isinstance(reason, LogUnreadable):
+        journal.suspected_log = str(reason)
+    elif not isinstance(reason, LogDamaged):
         is_founding = server.node.is_founding
         await asyncio.to_thread(
             begin_replacement, server.config, str(reason), is_founding=is_founding

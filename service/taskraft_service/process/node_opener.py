@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from taskraft_replication.errors import LogDamaged, StateLost
+from taskraft_replication.errors import LogDamaged, LogUnreadable, StateLost
 from taskraft_replication.node.log_repair import LogRepairResult, repair_log
 from taskraft_replication.node.node import Node
 from taskraft_replication.node.state_repair import repair_state
@@ -122,15 +122,20 @@ class NodeOpener:
             LogDamaged: the log cannot be completed, or the member can be replaced.
             ReplicationError: see ``Node.open``.
         """
-        try:
-            return await opening()
-        except LogDamaged as damaged:
-            if not is_replaced_after(self.config, damaged):
-                raise
-            log.warning("the log is damaged; asking the other members", reason=str(damaged))
-            show(f"repairing: {damaged}")
-            if not await self._completes_log(machine, transport, show):
-                raise
+        if self.journal.suspected_log:
+            damaged: LogDamaged = LogUnreadable(self.journal.suspected_log)
+        else:
+            try:
+                return await opening()
+            except LogDamaged as error:
+                if not is_replaced_after(self.config, error):
+                    raise
+                damaged = error
+        log.warning("the log is damaged; asking the other members", reason=str(damaged))
+        show(f"repairing: {damaged}")
+        if not await self._completes_log(machine, transport, show):
+            raise damaged
+        self.journal.suspected_log = ""
         self.journal.note(RepairKind.LOG)
         return await opening()
 

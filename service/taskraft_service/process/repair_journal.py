@@ -36,6 +36,9 @@ class RepairJournal(Collector):
         self._monotonic_seconds = monotonic_seconds
         self._done: Counter[RepairKind] = Counter()
         self._again_from = 0.0
+        self.suspected_log = ""
+        """Damage of the log that was found on the disk itself; empty: none. The next opening does
+        not trust the log, although a read may get right bytes from the page cache."""
 
     @contextmanager
     def running(self, kind: RepairKind) -> Iterator[None]:
