@@ -115,6 +115,19 @@ async def test_a_cancelled_task_ends_its_process(real_app, tmp_path):
     assert (tmp_path / "cleaned").read_text() == "cleaned up"
 
 
+@pytest.mark.cluster
+async def test_a_task_without_a_slot_stays_ready_while_the_only_process_is_busy(
+    real_app, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(process_tasks.where, "concurrency", 1)  # a subscription of its own
+    async with running(real_app, processes=1, grace=0):
+        await begun(await process_tasks.hang.aput(str(tmp_path / "hang")))
+        handle = await process_tasks.where.aput("a")
+        tube = real_app.clients.here().tube(handle.tube)
+        async with await tube.take(wait=WAIT) as taken:
+            assert (taken.id, taken.attempt) == (handle.id, 1)
+
+
 async def test_a_process_puts_tasks_with_the_acknowledgement(app):
     async with running(app, processes=1):
         handle = await process_tasks.follow.aput()

@@ -124,9 +124,9 @@ class AsyncSubscription:
         return self._buffer.credit.tasks_max
 
     @property
-    def unsettled(self) -> int:
-        """Number of tasks that use credit: not settled, and no handler waits for other tasks."""
-        return self._buffer.credit.counted
+    def open_credit(self) -> int:
+        """Number of tasks that the server may still send."""
+        return self._buffer.credit.open_tasks
 
     @property
     def is_connected(self) -> bool:
@@ -138,11 +138,26 @@ class AsyncSubscription:
         """Number of reconnected streams, for example after a change of leader."""
         return self._buffer.stream.reconnects
 
-    def withhold(self, tasks: int) -> None:
-        """Reduce the maximum number of unsettled tasks; a negative number restores it."""
-        self._buffer.credit.withheld += tasks
-        if tasks < 0:
+    def withhold(self, tasks: int, *, is_due: bool = False) -> None:
+        """Reduce the maximum number of unsettled tasks; a negative number restores it.
+
+        Args:
+            tasks: number of tasks.
+            is_due: True: grant the restored credit at once. False: grant it together with the next
+                settlement, or when half of the credit can be granted.
+        """
+        credit = self._buffer.credit
+        credit.withheld += tasks
+        credit.is_due = is_due
+        if tasks < 0 and credit.is_worth_a_message:
             self._buffer.stream.wake()
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Let the server send no tasks, although it has credit; False ends this pause.
+
+        Tasks that are already on their way still arrive.
+        """
+        self._buffer.pause(is_paused=is_paused)
 
     async def narrow(
         self,
@@ -168,7 +183,7 @@ class AsyncSubscription:
         )
         if priority_bound is not None:
             set_field(stream_filter, "priority_bound", priority_bound)
-        self._buffer.stream.narrow(stream_filter)
+        self._buffer.narrow(stream_filter)
 
     async def stop(self, unbegun: Sequence[AsyncTakenTask] = ()) -> None:
         """Receive no more tasks, so that the iteration ends.
@@ -182,13 +197,9 @@ class AsyncSubscription:
         if not (self._is_closed or self._buffer.is_stopped):
             await self._buffer.stop(unbegun)
 
-    def hand_back(self, unbegun: Sequence[AsyncTakenTask]) -> None:
-        """Start to release the tasks that no handler has started; their attempts do not count.
-
-        Args:
-            unbegun: tasks of this subscription that the caller has fetched and will not process.
-        """
-        self._buffer.hand_back(unbegun)
+    def hand_back(self) -> None:
+        """Start to release the tasks that were not fetched; their attempts do not count."""
+        self._buffer.hand_back()
 
     def stop_on(self, *signals: Signals) -> None:
         """Stop at the first of these signals, default SIGTERM; call it in the main thread.
@@ -241,6 +252,22 @@ class AsyncSubscription:
         """
         self._start()
         return await self._buffer.next_batch(tasks_max, seconds(linger, "linger"))
+
+    async def first(self) -> AsyncTakenTask | None:
+        """Wait for a task, and return it without fetching it; None: the subscription has stopped.
+
+        `fetch` returns the task later, unless its lease has ended or `hand_back` has released it.
+        """
+        self._start()
+        return await self._buffer.first()
+
+    async def linger(self, tasks: int, linger: Duration) -> None:
+        """Wait until this number of tasks can be fetched, but not longer than `linger`."""
+        await self._buffer.linger(tasks, seconds(linger, "linger"))
+
+    def fetch(self, tasks_max: int) -> list[AsyncTakenTask]:
+        """Return the tasks that have arrived, at most `tasks_max`, without a wait."""
+        return self._buffer.fetch(tasks_max)
 
     async def work(self, handler: AsyncHandler) -> None:
         """Run `handler` for each task, with up to `credit` handlers at once, until `stop`.

@@ -41,6 +41,8 @@ class Credit(Generic[Held]):
         """Maximum number of unsettled tasks."""
         self.withheld = 0
         """Number of tasks by which the limit is reduced for the moment."""
+        self.is_due = False
+        """True: the next grant has a message of its own, however small the grant is."""
         self._bytes_max = whole_number("credit_bytes", bytes_max, 0, CREDIT_BYTES_MAX)
         self._granted_tasks = 0
         self._granted_bytes = 0
@@ -95,6 +97,28 @@ class Credit(Generic[Held]):
         """Number of unsettled tasks to which the limit applies."""
         return len(self.held) - len(self._waiting_handlers)
 
+    @property
+    def open_tasks(self) -> int:
+        """Number of tasks that were granted and have not arrived."""
+        return self._granted_tasks
+
+    @property
+    def is_worth_a_message(self) -> bool:
+        """Whether the next grant of tasks has a message of its own."""
+        return self._missing_tasks >= self._least_tasks
+
+    @property
+    def _missing_tasks(self) -> int:
+        """Number of tasks that may be granted; negative if the limit was reduced after a grant."""
+        return self.tasks_max - self.withheld - self.counted - self._granted_tasks
+
+    @property
+    def _least_tasks(self) -> int:
+        """Minimum number of tasks for which a grant has a message of its own."""
+        if self.is_due or self._waiting_handlers:
+            return 1
+        return (max(self.tasks_max - self.withheld, 1) + 1) // 2
+
     def settling(self, tokens: Sequence[int]) -> None:
         """Remove tasks whose settlement is being sent; the settlement carries the freed credit."""
         for token in tokens:
@@ -142,20 +166,20 @@ class Credit(Generic[Held]):
 
         Args:
             is_convenient: a message is sent anyway. Otherwise a grant gets its own message only
-                when half of the limit, less the withheld tasks, is open, or when a handler waits
-                for other tasks.
+                when half of the limit, less the withheld tasks, is open, when a handler waits for
+                other tasks, or when `is_due`.
         """
-        allowed = self.tasks_max - self.withheld
-        tasks = allowed - self.counted - self._granted_tasks
+        tasks = self._missing_tasks
         held_bytes = self._held_bytes - self._waiting_bytes
         size_bytes = max(self._bytes_max - held_bytes - self._granted_bytes, 0)
-        least_tasks = 1 if is_convenient or self._waiting_handlers else (max(allowed, 1) + 1) // 2
+        least_tasks = 1 if is_convenient else self._least_tasks
         least_bytes = (self._bytes_max + 1) // 2
         if tasks < least_tasks and not (self._bytes_max and size_bytes >= least_bytes):
             return None
         if self._bytes_max and not size_bytes and not self._is_granted:
             return None  # 0 bytes in the first grant of a stream would mean "no byte limit"
         self._is_granted = True
+        self.is_due = False
         tasks = max(tasks, 0)
         self._granted_tasks += tasks
         self._granted_bytes += size_bytes

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 
 class WaitHook(Protocol):
@@ -109,6 +109,8 @@ class HandlerSlot:
 
     def __init__(self, free: asyncio.Semaphore) -> None:
         self._free = free
+        self.on_change: Callable[[int], None] | None = None
+        """Called with -1 when the slot is released, and with 1 when it is held again."""
         self._is_held = True
         self._is_over = False
         self._waiting = 0
@@ -126,6 +128,7 @@ class HandlerSlot:
         await self._free.acquire()
         if self._is_wanted():
             self._is_held = True
+            self._note(1)
         else:  # another part waits or holds the slot already, or the handler has ended
             self._free.release()
 
@@ -141,3 +144,8 @@ class HandlerSlot:
         if self._is_held:
             self._is_held = False
             self._free.release()
+            self._note(-1)
+
+    def _note(self, change: int) -> None:
+        if self.on_change is not None:
+            self.on_change(change)

@@ -28,6 +28,7 @@ log = logging.getLogger("taskraft")
 
 RECOVER_SECONDS_MAX: Final = 5.0
 TASKS_PER_GET: Final = 1_000
+_NO_TASKS: Final = task_service_pb2.SubscribeRequest.Filter(none=True)
 
 
 class _CreditWaitHook:
@@ -77,6 +78,10 @@ class SubscriptionBuffer:
             self._settle, lambda token: _CreditWaitHook(credit, self.stream, token)
         )
         """Settles the tasks."""
+        self._filter = task_service_pb2.SubscribeRequest.Filter(types=opening.types)
+        if opening.HasField("priority_bound"):
+            self._filter.priority_bound = opening.priority_bound
+        self._is_paused = False
         self._ready: deque[AsyncTakenTask] = deque()
         self._returned: list[AsyncTakenTask] = []
         self._releases: set[asyncio.Task[None]] = set()
@@ -97,17 +102,35 @@ class SubscriptionBuffer:
         From this call on, the lease of a task that was returned earlier is renewed only while the
         ``with`` block of the task runs.
         """
-        returned, self._returned = self._returned, []
-        self.settler.stop_renewal(task for task in returned if not task.lease.is_in_block)
+        self._end_renewal()
         await self._arrived(1)
-        if linger_seconds and len(self._ready) < tasks_max:
+        await self.linger(tasks_max, linger_seconds)
+        await self._arrived(1)  # leases may have ended in the meantime
+        return self.fetch(tasks_max)
+
+    async def first(self) -> AsyncTakenTask | None:
+        """Wait for a task and return it without fetching it; None: the subscription has stopped."""
+        await self._arrived(1)
+        return self._ready[0] if self._ready else None
+
+    async def linger(self, tasks: int, seconds: float) -> None:
+        """Wait up to `seconds` until `tasks` tasks have arrived."""
+        if seconds and len(self._ready) < tasks:
             with suppress(TimeoutError):
-                async with asyncio.timeout(linger_seconds):
-                    await self._arrived(tasks_max)
-            await self._arrived(1)  # leases may have ended in the meantime
+                async with asyncio.timeout(seconds):
+                    await self._arrived(tasks)
+
+    def fetch(self, tasks_max: int) -> list[AsyncTakenTask]:
+        """Return the tasks that have arrived, at most `tasks_max`, without a wait."""
+        self._end_renewal()
         batch = [self._ready.popleft() for _ in range(min(tasks_max, len(self._ready)))]
         self._returned += batch
         return batch
+
+    def _end_renewal(self) -> None:
+        """Renew the lease of a task that was returned earlier only in the task's block."""
+        returned, self._returned = self._returned, []
+        self.settler.stop_renewal(task for task in returned if not task.lease.is_in_block)
 
     async def _arrived(self, tasks: int) -> None:
         """Wait until tasks are ready, or the subscription has stopped."""
@@ -117,15 +140,27 @@ class SubscriptionBuffer:
             self._changed.clear()
             await self._changed.wait()
 
+    def narrow(self, new_filter: task_service_pb2.SubscribeRequest.Filter) -> None:
+        """Replace the filter; during a pause, the filter has an effect at the end of the pause."""
+        self._filter = new_filter
+        if not self._is_paused:
+            self.stream.narrow(new_filter)
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Let the server send no tasks, although it has credit; or end this pause."""
+        if is_paused is not self._is_paused and not self.is_stopped:
+            self._is_paused = is_paused
+            self.stream.narrow(_NO_TASKS if is_paused else self._filter)
+
     async def stop(self, unbegun: Sequence[AsyncTakenTask]) -> None:
         """Ask for no more tasks, and release the tasks that no handler has started."""
-        self.stream.narrow(task_service_pb2.SubscribeRequest.Filter(none=True))
+        self.stream.narrow(_NO_TASKS)
         self.is_stopped = True
         self._changed.set()
         self.hand_back(unbegun)
         await asyncio.gather(*self._releases)
 
-    def hand_back(self, unbegun: Sequence[AsyncTakenTask]) -> None:
+    def hand_back(self, unbegun: Sequence[AsyncTakenTask] = ()) -> None:
         """Start to release `unbegun` and the tasks that `next_batch` has not returned."""
         self._ready.extendleft(reversed(unbegun))
         self._release_unstarted()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,8 @@ from taskraft.worker.batch_attempt import BatchAttempt
 from taskraft.worker.errors import TaskInterrupted
 from taskraft.worker.handler_run import HandlerRun, Surroundings
 from taskraft.worker.options import CONSUMER_CONCURRENCY_DEFAULT, ConsumerOptions
-from taskraft.worker.prefetch import PREFETCH_MAX, PrefetchCredit
+from taskraft.worker.prefetch import PREFETCH_MAX
+from taskraft.worker.slot_shares import SlotShare
 from taskraft.worker.slots import AttemptSlot, PoolSlots
 from taskraft.worker.task import TaskFunction
 
@@ -34,7 +35,6 @@ class Receiver(ABC):
         self.running: Final[dict[asyncio.Task[None], HandlerRun | Consumer]] = {}
         """Attempts by their asyncio task: the handler runs, or the settlement has no answer."""
         self._subscriptions: list[AsyncSubscription] = []
-        self._is_stopped = False
 
     @property
     def is_connected(self) -> bool:
@@ -60,12 +60,7 @@ class Receiver(ABC):
 
     async def stop(self) -> None:
         """Receive no more tasks; tasks that were not started are handed back uncounted."""
-        self._is_stopped = True
-        await asyncio.gather(*self._ends())
-
-    def _ends(self) -> list[Coroutine[Any, Any, None]]:
-        """Return the stops of all subscriptions."""
-        return [one.stop() for one in self._subscriptions]
+        await asyncio.gather(*(one.stop() for one in self._subscriptions))
 
     def _start(self, run: HandlerRun, slot: AttemptSlot) -> None:
         running = asyncio.create_task(_run(run, slot))
@@ -99,12 +94,15 @@ class Pool(Receiver):
         self._tasks = {name: task for task in tasks for name in (task.name, *task.upgrades)}
         self._slots = slots
         self._urgent_bound = urgent_bound
-        self._is_urgent = urgent_bound is not None
-        own_slots = slots.urgent if self._is_urgent else slots.common
-        self._credit = min(own_slots, concurrency or own_slots)
-        is_limited = self._is_urgent or concurrency is not None
-        self._ahead_max = 0 if is_limited else min(PREFETCH_MAX, CREDIT_TASKS_MAX - own_slots)
-        self._ahead: list[PrefetchCredit] = []
+        is_urgent = urgent_bound is not None
+        self._shared = slots.urgent_shares if is_urgent else slots.common_shares
+        own_slots = self._shared.count
+        self._slots_max = min(own_slots, concurrency or own_slots)
+        self._credit = self._slots_max
+        if not (is_urgent or concurrency):
+            self._credit = min(own_slots + PREFETCH_MAX, CREDIT_TASKS_MAX)
+        self._ahead_max = 0 if is_urgent else PREFETCH_MAX
+        self._shares: list[SlotShare] = []
 
     async def open(self, client: AsyncClient, stack: AsyncExitStack) -> None:
         """Subscribe to all types of the pool; more than 64 types need several subscriptions."""
@@ -114,45 +112,50 @@ class Pool(Receiver):
             names[start : start + TYPES_PER_SUBSCRIPTION]
             for start in range(0, len(names), TYPES_PER_SUBSCRIPTION)
         ]
-        credit = max(self._credit // len(chunks), 1)
-        ahead_max = self._ahead_max // len(chunks)
         for types in chunks:
-            options: SubscribeOptions = {"types": types, "credit": credit + ahead_max}
+            options: SubscribeOptions = {"types": types, "credit": self._credit}
             if self._urgent_bound is not None:
                 options["priority_bound"] = self._urgent_bound
             weighed = {tube: self._weights.get(tube, 1) for tube in tubes}
             subscription = client.subscribe(weighed if self._weights else tubes, **options)
-            ahead = PrefetchCredit(subscription, self._slots.prefetch, credit, ahead_max)
-            self._ahead.append(ahead)
+            share = SlotShare(
+                self._shared,
+                subscription,
+                slots_max=self._slots_max,
+                size=1,
+                free_max=self._slots_max,
+                ahead_max=self._ahead_max // len(chunks),
+            )
+            self._shares.append(share)
             self._subscriptions.append(await stack.enter_async_context(subscription))
 
     async def work(self, surroundings: Surroundings) -> None:
         """Start an attempt for each task until `stop`."""
         async with asyncio.TaskGroup() as group:
-            for ahead in self._ahead:
-                stuck = partial(self._slots.thread_is_stuck, ahead.subscription, 1)
+            for share in self._shares:
+                stuck = partial(self._slots.thread_is_stuck, share.subscription, 1)
                 around = replace(surroundings, on_stuck_thread=stuck)
-                group.create_task(self._receive(ahead, around))
+                group.create_task(self._receive(share, around))
 
-    async def _receive(self, ahead: PrefetchCredit, around: Surroundings) -> None:
-        async for taken in ahead.subscription:
-            ahead.waits(taken)
-            slot = await self._slots.take(is_urgent=self._is_urgent)
-            if not ahead.begins():
-                slot.end(None)
+    async def _receive(self, share: SlotShare, around: Surroundings) -> None:
+        while (first := await share.subscription.first()) is not None:
+            held = await share.take(first)
+            if held is None:
                 continue
-            slot.on_free = ahead.adjust
-            self._start(Attempt(self._tasks[taken.message.spec.type], taken, around), slot)
-
-    def _ends(self) -> list[Coroutine[Any, Any, None]]:
-        return [ahead.end() for ahead in self._ahead]
+            slot = AttemptSlot(self._slots, share, held)
+            for taken in share.subscription.fetch(1):
+                attempt = Attempt(self._tasks[taken.message.spec.type], taken, around)
+                self._start(attempt, slot)
+                break
+            else:  # the task was handed back, or its lease has ended
+                slot.end(None)
 
 
 class BatchPool(Receiver):
     """Runs the batches of one task; each batch takes one slot of the pool.
 
-    The subscription receives one batch more than are running, so that the next batch is collected
-    while handlers run.
+    A batch is collected in its slot. A pool of short handlers receives one batch more, which waits
+    for a slot.
     """
 
     def __init__(self, task: TaskFunction[..., Any], slots: PoolSlots) -> None:
@@ -164,25 +167,35 @@ class BatchPool(Receiver):
 
     async def open(self, client: AsyncClient, stack: AsyncExitStack) -> None:
         """Subscribe to the type of the task."""
-        credit = self._batch.size * (self._slots.common + 1)
+        shared, size = self._slots.common_shares, self._batch.size
+        credit = min(size * (shared.count + 1), CREDIT_TASKS_MAX)
         subscription = client.subscribe(self._task.tube, types=self._task.name, credit=credit)
-        subscription.withhold(credit - self._batch.size)
+        self._share = SlotShare(
+            shared,
+            subscription,
+            slots_max=shared.count,
+            size=size,
+            free_max=1,
+            ahead_max=size,
+        )
         self._subscriptions.append(await stack.enter_async_context(subscription))
 
     async def work(self, surroundings: Surroundings) -> None:
         """Start an attempt for each batch until `stop`."""
-        (subscription,) = self._subscriptions
-        size = self._batch.size
-        stuck = partial(self._slots.thread_is_stuck, subscription, size)
-        around = replace(surroundings, on_stuck_thread=stuck)
-        async for batch in subscription.batches(size, linger=self._batch.linger_seconds):
-            slot = await self._slots.take()
-            if self._is_stopped:
+        share, subscription = self._share, self._share.subscription
+        while (first := await subscription.first()) is not None:
+            held = await share.take(first)
+            if held is None:
+                continue
+            slot = AttemptSlot(self._slots, share, held)
+            await subscription.linger(self._batch.size, self._batch.linger_seconds)
+            batch = subscription.fetch(self._batch.size)
+            if not batch:  # the tasks were handed back, or their leases have ended
                 slot.end(None)
-                await subscription.stop(batch)
-                return
-            subscription.withhold(-size)
-            slot.on_free = partial(subscription.withhold, size)
+                continue
+            slot.begins(len(batch))
+            stuck = partial(self._slots.thread_is_stuck, subscription, len(batch))
+            around = replace(surroundings, on_stuck_thread=stuck)
             self._start(BatchAttempt(self._task, subscription, batch, around), slot)
 
 

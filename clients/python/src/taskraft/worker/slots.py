@@ -1,15 +1,15 @@
-"""The slots of a pool: each is held by a handler, and becomes free before the task is settled."""
+"""The slots of a pool: each is held by a handler, and becomes free before its tasks are settled."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from taskraft import AsyncSubscription
 from taskraft._clock import monotonic
-from taskraft._handler_slots import HandlerSlot, HandlerSlots
+from taskraft._handler_slots import HandlerSlot
 from taskraft.worker.prefetch import Prefetch
+from taskraft.worker.slot_shares import SlotShare, SlotShares
 from taskraft.worker.thread_pool import ThreadCall
 
 UNANSWERED_PER_SLOT: Final = 2
@@ -31,25 +31,22 @@ class PoolSlots:
         """Number of slots that only urgent tasks use."""
         self.common: Final = slots - urgent
         """Number of the other slots, which all tasks use."""
-        self._free = HandlerSlots(self.common)
-        self._free_urgent = HandlerSlots(urgent)
         self.unanswered_max: Final = max(UNANSWERED_PER_SLOT * slots, UNANSWERED_MIN)
         """Maximum number of attempts whose handlers have ended and that are not settled yet."""
         self.settlements: Final = asyncio.Semaphore(self.unanswered_max)
         """Held by each such attempt."""
         self.prefetch: Final = Prefetch(self.common)
         """Number of tasks to receive before one of the common slots is free."""
+        self.common_shares: Final = SlotShares(self.common, self.prefetch)
+        """Divides the common slots."""
+        self.urgent_shares: Final = SlotShares(urgent, self.prefetch)
+        """Divides the urgent slots."""
         self.used = 0
         """Number of running handlers, including handlers that wait for other tasks."""
         self.stuck = 0
         """Number of threads that still run although their attempt has ended."""
         self.half_is_stuck: Final = asyncio.Event()
         """Set when half of the slots are used by such threads."""
-
-    async def take(self, *, is_urgent: bool = False) -> AttemptSlot:
-        """Wait for a free slot, or for one of the urgent slots, and return it."""
-        free = self._free_urgent if is_urgent else self._free
-        return AttemptSlot(self, await free.take())
 
     def thread_is_stuck(
         self, subscription: AsyncSubscription, withheld: int, thread: ThreadCall
@@ -62,30 +59,38 @@ class PoolSlots:
 
         def ended() -> None:
             self.stuck -= 1
-            subscription.withhold(-withheld)
+            subscription.withhold(-withheld, is_due=True)
 
         thread.on_done.append(ended)
 
 
 class AttemptSlot:
-    """The slot of one attempt, which is free again when the handler has ended.
+    """The slot of one attempt, which is free again when its handler has ended.
 
     The settlement follows outside of the slot. A thread that outlives its attempt keeps the slot
     until it ends.
     """
 
-    __slots__ = ("_is_free", "_is_handled", "_slots", "_taken", "handler", "on_free")
+    __slots__ = ("_is_free", "_is_handled", "_share", "_slots", "_taken", "_tasks", "handler")
 
-    def __init__(self, slots: PoolSlots, slot: HandlerSlot) -> None:
+    def __init__(self, slots: PoolSlots, share: SlotShare, slot: HandlerSlot) -> None:
         self._slots = slots
+        self._share = share
+        self._tasks = share.size
         self.handler: Final = slot
         """Lent to others while the handler waits for other tasks."""
         self._is_handled = False
         self._taken = monotonic()
         self._is_free = False
-        self.on_free: Callable[[], None] | None = None
-        """Called when the slot is free again."""
         slots.used += 1
+        share.holds(1, self._tasks)
+        slot.on_change = self._changed
+
+    def begins(self, tasks: int) -> None:
+        """Note that the handler begins, with this number of tasks."""
+        self._taken = monotonic()
+        self._share.holds(0, tasks - self._tasks)
+        self._tasks = tasks
 
     async def handled(self, thread: ThreadCall | None) -> None:
         """Free the slot as soon as the pool may send one more settlement.
@@ -116,5 +121,6 @@ class AttemptSlot:
         self._slots.used -= 1
         self.handler.close()
         self._slots.prefetch.ended(monotonic() - self._taken)
-        if self.on_free is not None:
-            self.on_free()
+
+    def _changed(self, held: int) -> None:
+        self._share.holds(held, held * self._tasks)
