@@ -75,6 +75,12 @@ async def test_a_batch_task_can_be_called_with_one_item(app):
     assert await app.batch_task()(handlers.index)(4) == "4"
 
 
+async def test_a_batch_task_needs_no_options(app):
+    task = app.batch_task(handlers.index)
+    async with running(app):
+        assert await (await task.aput(5)).aresult(WAIT) == "5"
+
+
 def one_item(row: int) -> int:
     return row
 

@@ -36,6 +36,15 @@ async def embed(ctx: Context, texts: list[str]) -> list[float]:
 def archive(rows: list[int]) -> None: ...
 
 
+@app.batch_task
+async def bare(ctx: Context, rows: list[int]) -> list[str]:
+    return [str(row) for row in rows]
+
+
+@app.batch_task
+def bare_without_result(rows: list[str]) -> None: ...
+
+
 @app.batch_task()  # E: arg-type
 def no_list(row: int) -> int:
     return row
@@ -45,6 +54,8 @@ def batches() -> None:
     assert_type(embed.put("a"), Handle[float])
     assert_type(archive.plan(3), Plan[None])
     assert_type(app.put_many([embed.plan("a"), embed.plan("b")]), list[Handle[float]])
+    assert_type(bare.put(3), Handle[str])
+    assert_type(bare_without_result.plan("a"), Plan[None])
     archive.put("3")  # E: arg-type
     embed.put(["a"])  # E: arg-type
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 Lifespan: TypeAlias = "Callable[[App], AsyncIterator[None]]"
 
 
@@ -96,19 +97,48 @@ class Declarations:
             return self._add(f, options)
         return lambda function: self._add(function, options)
 
+    @overload
     def batch_task(
+        self, f: Callable[[Context, list[T]], Awaitable[list[R]]], /
+    ) -> TaskFunction[[T], R]: ...
+    @overload
+    def batch_task(
+        self, f: Callable[[Context, list[T]], Awaitable[None]], /
+    ) -> TaskFunction[[T], None]: ...
+    @overload
+    def batch_task(self, f: Callable[[Context, list[T]], list[R]], /) -> TaskFunction[[T], R]: ...
+    @overload
+    def batch_task(self, f: Callable[[Context, list[T]], None], /) -> TaskFunction[[T], None]: ...
+    @overload
+    def batch_task(self, f: Callable[[list[T]], Awaitable[list[R]]], /) -> TaskFunction[[T], R]: ...
+    @overload
+    def batch_task(self, f: Callable[[list[T]], Awaitable[None]], /) -> TaskFunction[[T], None]: ...
+    @overload
+    def batch_task(self, f: Callable[[list[T]], list[R]], /) -> TaskFunction[[T], R]: ...
+    @overload
+    def batch_task(self, f: Callable[[list[T]], None], /) -> TaskFunction[[T], None]: ...
+    @overload
+    def batch_task(
+        self, *, size: int = ..., linger: Duration = ..., **options: Unpack[TaskOptions]
+    ) -> BatchDecorator: ...
+    def batch_task(  # type: ignore[misc]  # mypy does not match options with an absent function
         self,
+        f: Callable[..., Any] | None = None,
+        /,
         *,
         size: int = BATCH_SIZE_DEFAULT,
         linger: Duration = LINGER_DEFAULT,
         **options: Unpack[TaskOptions],
-    ) -> BatchDecorator:
+    ) -> Any:
         """Turn a function over a list into a task of one item; the worker collects the items.
+
+        Use it as `@app.batch_task` or `@app.batch_task(size=10)`.
 
         The function returns None, or a list with one result for each item. It raises `BatchError`
         if only some items have failed; any other exception fails all items of the batch.
 
         Args:
+            f: the function, if the decorator has no options.
             size: maximum number of items of one call.
             linger: maximum wait for more items after the first one.
             **options: see `TaskOptions`; `payload` and the pool "process" cannot be used.
@@ -123,7 +153,7 @@ class Declarations:
         def decorate(function: Callable[..., Any]) -> TaskFunction[..., Any]:
             return self._add(function, options, batch)
 
-        return decorate
+        return decorate if f is None else decorate(f)
 
     def consumer(
         self, tube: str, **options: Unpack[ConsumerOptions]
