@@ -18,7 +18,7 @@ LONG_SECONDS = 60
 """Time in which a lease without a slot would be seen, on the virtual clock."""
 
 
-# --------------------------------------------------------------------------- on a real cluster
+# ---------------------------------------------------------------------- on a cluster in memory
 
 
 async def note_all(words: list[str]) -> None:
@@ -84,7 +84,7 @@ async def test_a_task_without_a_slot_goes_to_another_worker_while_threads_are_bu
             await one.ack()
 
 
-# ------------------------------------------------------------------- of a subscription in memory
+# ------------------------------------------------------------------------- without a cluster
 
 
 class Subscription:
