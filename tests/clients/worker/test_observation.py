@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from taskraft.cli.worker import _JsonFormatter
 from taskraft.worker import App, TaskLogFilter, health
 from tests.clients.worker import handlers
-from tests.clients.worker.handlers import released, running
+from tests.clients.worker.handlers import pass_virtual, released, running
 from tests.clients.worker.test_worker import WAIT
 from tools.local_cluster import LocalCluster
 
@@ -196,3 +196,16 @@ async def test_an_address_of_probes_has_host_and_port(app, address):
     app.task(handlers.add)
     with pytest.raises(ValueError, match="health must be an address"):
         await app.run(signals=False, health=address)
+
+
+async def test_an_outage_is_two_lines_of_the_log(app, ataskraft, caplog):
+    caplog.set_level("INFO", "taskraft")
+    hang = app.task(handlers.hang)
+    async with running(app, grace=0):
+        await hang.aput()
+        await handlers.begun.wait()  # a stream with a lease has heartbeats
+        with ataskraft.unreachable():
+            await pass_virtual(60)
+        await pass_virtual(60)
+    told = [one for one in caplog.messages if "subscri" in one]
+    assert [one.partition(" at ")[0] for one in told] == ["subscription", "subscribed"], told

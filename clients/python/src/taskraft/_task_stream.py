@@ -152,7 +152,10 @@ class TaskStream:
                 self._fail(error)
                 return
             self.reconnects += 1
-            log.info("subscription at %s ended (%s); resuming in %.2f s", address, error, pause)
+            level = logging.INFO if self._failures == 1 else logging.DEBUG
+            log.log(
+                level, "subscription at %s ended (%s); resuming in %.2f s", address, error, pause
+            )
             await asyncio.sleep(pause)
 
     def _pause_after(self, error: errors.TaskraftError) -> float | None:
@@ -185,7 +188,6 @@ class TaskStream:
         call = self._nodes.at(address, channel).tasks.Subscribe()
         try:
             await self._open(call, address)
-            log.debug("subscribed at %s, session %s...", address, self.session_id[:8])
             reader = asyncio.create_task(self._read(call))
             writer = asyncio.create_task(self._write(call))
             try:
@@ -219,6 +221,8 @@ class TaskStream:
             self._go_away(response.go_away)
         assert response.HasField("opened"), "the first answer opens the stream"
         self._opening.session_id = response.opened.session_id
+        level = logging.INFO if self._failures else logging.DEBUG
+        log.log(level, "subscribed at %s, session %s...", address, self.session_id[:8])
         self._failures = self._unanswered_heartbeats = 0
         self.is_open = True
         await self._listener.opened(self.session_id, response.opened.held)
