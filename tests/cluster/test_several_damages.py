@@ -107,6 +107,7 @@ def test_damage_that_two_scrubbers_find_at_once_is_repaired(tmp_path):
                 REPAIR_MS_MAX,
             )
         await_tasks(cluster, tasks)
+        assert any("the log is complete again" in node.log.read_text() for node in nodes)
 
 
 @pytest.mark.shows_fault(
