@@ -27,5 +27,6 @@ def test_only_finished_repairs_are_counted():
     (family,) = journal.collect()
     assert {sample.labels["part"]: sample.value for sample in family.samples} == {
         "state": 1,
+        "log": 0,
         "member": 0,
     }
