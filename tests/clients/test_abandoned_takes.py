@@ -47,19 +47,6 @@ async def cancelled_after(call, steps):
         return None
 
 
-async def test_a_take_that_is_cancelled_at_any_step_leases_nothing(source, memory_client):
-    await source.put("x")
-    for steps in count():
-        assert steps < STEPS_MAX
-        taken = await cancelled_after(source.take(wait=0), steps)
-        if taken is not None:
-            break
-        await decided(memory_client)
-        assert await states(source) == [("READY", 0)], f"cancelled after {steps} steps"
-    assert steps > 5
-    await taken.ack()
-
-
 async def test_a_waiting_take_that_is_cancelled_after_a_put_leases_nothing(source, memory_client):
     """The put arrives while the take waits; the take is cancelled at each step after the put."""
     for steps in count():

@@ -16,6 +16,7 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.status import reason_in
+from taskraft_service.process.main import EXIT_BROKEN
 from tests.cluster.damaged_tables import break_tables_in
 from tools.local_cluster import LocalCluster
 
@@ -287,3 +288,21 @@ def flip_a_bit(path):
         (byte,) = file.read(1)
         file.seek(100)
         file.write(bytes((byte ^ 8,)))
+
+
+@pytest.mark.shows_fault(
+    "state",
+    "damage is found a second time within 10 minutes of a repair in the same process",
+    "exits with status 70 and the reason: the cause is probably a failing disk or failing memory",
+)
+@pytest.mark.parametrize("settings", [{"TASKRAFT_SCRUB_PERIOD_MS": "1000"}])
+def test_damage_that_returns_after_a_repair_ends_the_process(cluster):
+    node = follower_of(cluster)
+    break_tables(node)
+    cluster.wait_until(
+        lambda: "the state is repaired" in node.log.read_text(), "the repair", REPAIR_MS_MAX
+    )
+    await_whole(cluster, node)
+    break_tables(node)
+    assert node.wait(REPAIR_MS_MAX) == EXIT_BROKEN
+    assert "is damaged at byte" in node.tail()

@@ -74,7 +74,7 @@ def waits_ms(puts: Iterable[Operation], phases: Sequence[CalmPhase]) -> list[flo
 
 @dataclass(frozen=True)
 class Waits:
-    """How long puts took, in ms; 0 without puts."""
+    """Durations of puts in ms; 0 if there were no puts."""
 
     median: float
     p99: float

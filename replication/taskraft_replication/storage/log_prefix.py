@@ -16,7 +16,7 @@ READ_BYTES = 1 << 20
 
 
 class LogPrefix:
-    """The entries of a log from the state of the member to the first unreadable entry.
+    """The whole part of a log: from the state of the member up to the first unreadable entry.
 
     Args:
         fs: the data directory.

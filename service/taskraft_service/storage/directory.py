@@ -56,7 +56,7 @@ def set_aside(path: Path) -> Path:
 
 
 def put_back(copy: Path, path: Path) -> None:
-    """Move a copy that was set aside to its place again; set the directory in its place aside."""
+    """Put a copy back in its place; set aside the directory that is there, if there is one."""
     # A released copy would be deleted now, or as soon as it is set aside again.
     (copy / RELEASED).unlink(missing_ok=True)
     sync_directory(copy)

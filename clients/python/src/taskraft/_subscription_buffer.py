@@ -262,6 +262,8 @@ class SubscriptionBuffer:
             await self.settler.settle_items(
                 [(token, action) for token in tokens], CLOSE_SECONDS_MAX
             )
+        except errors.ClientClosed:
+            pass  # the session of the subscription has ended, and with it the leases
         except errors.TaskraftError as error:
             log.warning(
                 "could not release tasks, their leases last until the session ends: %s", error
