@@ -67,13 +67,20 @@ class NullServer(TaskServiceServicer, SessionServiceServicer):
         opened = task_service_pb2.SubscribeResponse.Opened(session_id="null")
         yield task_service_pb2.SubscribeResponse(opened=opened)
         token = itertools.count(1)
+        credit = 0
+        is_paused = False
         async for request in requests:
             if request.request_id:
                 settled = task_service_pb2.SubscribeResponse.Settled(request_id=request.request_id)
                 yield task_service_pb2.SubscribeResponse(settled=[settled])
-            for start in range(0, request.credit.tasks, FRAME_TASKS):
+            if request.HasField("filter"):
+                is_paused = request.filter.none
+            credit += request.credit.tasks
+            while credit and not is_paused:
                 response = task_service_pb2.SubscribeResponse()
-                for _ in range(min(FRAME_TASKS, request.credit.tasks - start)):
+                count = min(FRAME_TASKS, credit)
+                credit -= count
+                for _ in range(count):
                     number = next(token)
                     response.tasks.add(
                         tube="bench",
