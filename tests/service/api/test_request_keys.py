@@ -1,7 +1,6 @@
 """The scope of a request_id is the principal and the client_id, in each method that has one."""
 
 import itertools
-import threading
 
 import grpc
 import pytest
@@ -19,7 +18,6 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.state import command_executor
 from taskraft_service.queue.entities.id_layout import TEMPORARY_TASKS
 from tests.service.api.test_bad_input import SERVICES
 from tests.service.conftest import create, put, reason_of, take
@@ -201,30 +199,6 @@ async def test_takes_of_two_clients_that_count_get_different_tasks(node, durabil
     assert [task.spec.payload for one in (first, other) for task in one.tasks] == [b"1", b"2"]
     again = await take(node, tasks_max=1, client_id="a", request_id="1")
     assert [task.token for task in again.tasks] == [task.token for task in first.tasks]
-
-
-async def test_a_long_request_is_hashed_beside_the_event_loop(node, call, monkeypatch):
-    await create(node)
-    threads = []
-
-    def hashed(*request):
-        threads.append(threading.current_thread() is threading.main_thread())
-        return request_hash(*request)
-
-    request_hash = command_executor.request_hash
-    monkeypatch.setattr(command_executor, "request_hash", hashed)
-    half = bytes(command_executor.HASHED_APART_BYTES // 2)
-    parts = {"put": {"tube": "emails", "tasks": [{"payload": half}] * 2}}
-    long = {
-        "PutTasks": pb.PutTasksRequest(**parts["put"]),
-        "ExecuteBatch": pb.ExecuteBatchRequest(operations=[parts]),
-    }
-    for name, request in long.items():
-        for _ in range(2):
-            assert await call.refusal(name, request, request_id=name) == ""
-        assert await call.refusal(name, ON_TASKS[name], request_id=name) == "REQUEST_ID_REUSED"
-    assert threads == [False, False, True] * 2
-    assert node.queue.total_statistics().total == 4
 
 
 async def test_a_take_from_both_sorts_of_tubes_keeps_its_scope(node):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
@@ -32,10 +32,6 @@ from taskraft_service.queue.entities.ownership import EVERYBODY
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.operations.registry import Result
 from taskraft_service.queue.store.idempotency import request_scope
-
-HASHED_APART_BYTES: Final = 1 << 20
-"""Minimum size of a request that is hashed in a thread. The hash of 1 MiB takes 1.7 ms, that of the
-largest request 52 ms, in which the leader would send no heartbeat."""
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=Result)
@@ -105,12 +101,9 @@ class CommandExecutor:
             OutcomeUnknown: leadership was lost after the command was proposed.
             LeaderOverloaded: the queue of pending commands is full.
         """
-        # A thread for each put would cost more than the hash of a usual request.
-        is_long = len(call.raw) >= HASHED_APART_BYTES
-        key = await asyncio.to_thread(request_key, call) if is_long else request_key(call)
         created = self._submit_all(before, call.deadline) if before else ()
         act = act_of_call(call) if call.managed else None
-        encoded = encode_request(codec, call.request, call.raw, key, act)
+        encoded = encode_request(codec, call.request, call.raw, request_key(call), act)
         if releases_request:
             # The command and the received bytes hold the content too. Waiting puts hold most of the
             # memory of a busy leader.
@@ -134,11 +127,9 @@ class CommandExecutor:
         """
         if request is call.request:
             return await self.execute(codec, call, before)
-        is_long = len(call.raw) >= HASHED_APART_BYTES
-        key = await asyncio.to_thread(request_key, call) if is_long else request_key(call)
         created = self._submit_all(before, call.deadline) if before else ()
         act = act_of_call(call) if call.managed else None
-        encoded = encode_leader_command(codec, request, key, act)
+        encoded = encode_leader_command(codec, request, request_key(call), act)
         return await self.execute_encoded(encoded, call.deadline, created)
 
     async def execute_encoded(
