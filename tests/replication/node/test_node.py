@@ -356,9 +356,12 @@ async def test_idle_members_keep_their_leader(tmp_path):
 
 
 async def test_one_process_runs_members_of_several_groups(tmp_path, caplog):
-    """The groups share only the port and the data directory."""
+    """The groups share only the port and the data directory.
+
+    The ticks are long: six members share the processor, and a late leader must keep its role.
+    """
     caplog.set_level("INFO")
-    async with LocalCluster(tmp_path, 3) as cluster:
+    async with LocalCluster(tmp_path, 3, tick_ms=100) as cluster:
         first = await cluster.leader()
         await propose_all(first, 3, "of the first")
         machines = {member: CountingMachine() for member in cluster.ids}

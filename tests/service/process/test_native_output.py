@@ -161,15 +161,19 @@ def send_goaway(address, text):
 
 
 def test_a_peer_cannot_inject_a_line_into_the_log(tmp_path):
-    cluster = LocalCluster(1, tmp_path / "c")
+    # The command line in this process, called by other tests, makes the C core of gRPC silent.
+    cluster = LocalCluster(1, tmp_path / "c", {"GRPC_VERBOSITY": "INFO"})
     (node,) = cluster.nodes
     with cluster:
         for address in (node.address, node.peer_address):
             send_goaway(address, f"x\n{FORGED}\n")
-        cluster.wait_until(
-            lambda: node.log.read_text().count("http2_error") == 2, "both texts are in the log"
-        )
+        cluster.wait_until(lambda: texts_of(node).count(FORGED) >= 2, "both texts are in the log")
         assert node.stop() == 0
     records = [json.loads(line) for line in node.log.read_text().splitlines()]
     assert [record for record in records if record["event"] == "managed"] == []
-    assert sum(record.get("text") == FORGED for record in records) == 2
+
+
+def texts_of(node):
+    """Return the texts of native lines in a log, without a last line that is still incomplete."""
+    lines = node.log.read_text().rpartition("\n")[0].splitlines()
+    return [record["text"] for record in map(json.loads, lines) if "text" in record]
