@@ -109,37 +109,48 @@ def fields(raw: bytes) -> Iterator[tuple[int, int, bytes | int]]:
 def elements(raw: bytes, field: int) -> list[bytes]:
     """Return the elements of a repeated message field of ``raw`` as received, in order.
 
-    Adjacent elements often have the same length. The function therefore first checks whether the
-    next element begins at the same distance (bench/codec.py).
-
     Raises:
         WireMalformed: ``raw`` is not a message.
     """
+    return split(raw, 0, len(raw), field)[0]
+
+
+def split(data: bytes, at: int, end: int, field: int) -> tuple[list[bytes], bytes]:
+    """Return the elements of a repeated message field, and the message without the field.
+
+    The message begins at ``at`` and ends at ``end``. Adjacent elements often have the same length.
+    The function therefore first checks whether the next element begins at the same distance
+    (bench/codec.py).
+
+    Raises:
+        WireMalformed: the bytes are not a message.
+    """
     found = []
+    rest = b""
     wanted = field << 3 | LENGTH
-    at, end = 0, len(raw)
     while at < end:
         begin = at
         # Most tags and lengths have one byte; reading them inline takes a third of the time of a
         # call.
-        key = raw[at]
-        if key < 128 and at + 1 < end and (size := raw[at + 1]) < 128 and key & 7 == LENGTH:
+        key = data[at]
+        if key < 128 and at + 1 < end and (size := data[at + 1]) < 128 and key & 7 == LENGTH:
             at += 2
         else:
-            key, at = read_varint(raw, at)
-            size, at = _size(raw, at, key & 7)
+            key, at = read_varint(data, at)
+            size, at = _size(data, at, key & 7)
         if key != wanted:
             at += size
+            rest += data[begin:at]
             continue
-        head, head_bytes = raw[begin:at], at - begin
+        head, head_bytes = data[begin:at], at - begin
         at = begin
-        while raw.startswith(head, at):
+        while data.startswith(head, at, end):
             start = at + head_bytes
             at = start + size
-            found.append(raw[start:at])
+            found.append(data[start:at])
     if at != end:
         raise WireMalformed("a field is cut off")
-    return found
+    return found, rest
 
 
 def last_content(raw: bytes, field: int) -> bytes:

@@ -8,7 +8,7 @@ from tools.trace import VERBS, Step, Trace, trace
 
 pytestmark = pytest.mark.real_time
 
-PUT_CALLS_MAX = 262
+PUT_CALLS_MAX = 264
 """Maximum number of Python calls of one put."""
 
 PUT_FILES_MAX = 70

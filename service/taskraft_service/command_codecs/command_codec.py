@@ -32,10 +32,29 @@ class CommandCodec(Generic[M]):
     since: ClusterVersion = LOWEST
     """First cluster version in which the leader may propose the command."""
 
-    def decode(self, raw: bytes, key: RequestKey, version: int = HIGHEST) -> Command:
-        """Return the command that ``raw`` encodes, as cluster version ``version`` reads it."""
+    def decode(
+        self,
+        data: bytes,
+        key: RequestKey,
+        version: int = HIGHEST,
+        at: int = 0,
+        end: int | None = None,
+    ) -> Command:
+        """Return the command that a part of ``data`` encodes, as a cluster version reads it.
+
+        Args:
+            data: an entry of the log, or the encoded request alone.
+            key: the key of the request.
+            version: the cluster version.
+            at: where the encoded request begins.
+            end: where the encoded request ends; None: at the end of ``data``.
+        """
+        raw = data[at:end]
         message = self.message.FromString(raw)
-        if version < HIGHEST and has_later_fields(self.message, version):
+        if self._has_later_fields(version):
             hide_later_fields(message, version)
             raw = message.SerializeToString()
         return self.build(message, raw, key)
+
+    def _has_later_fields(self, version: int) -> bool:
+        return version < HIGHEST and has_later_fields(self.message, version)

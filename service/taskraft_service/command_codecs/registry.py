@@ -65,7 +65,7 @@ from taskraft_service.command_codecs.tubes import (
 )
 from taskraft_service.queue.operations.registry import Command
 
-DECODERS: Final[Mapping[int, Callable[[bytes, RequestKey, int], Command]]] = {
+DECODERS: Final[Mapping[int, Callable[[bytes, RequestKey, int, int, int], Command]]] = {
     PUT.number: PUT.decode,
     RECORD_ACT.number: RECORD_ACT.decode,
     START_BULK_SWEEP.number: START_BULK_SWEEP.decode,

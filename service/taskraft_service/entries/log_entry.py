@@ -58,7 +58,7 @@ def decode_entry(data: bytes, version: int = HIGHEST) -> tuple[int, list[LoggedC
 
 
 def _decode_command(data: bytes, at: int, stop: int, version: int) -> LoggedCommand:
-    """Return the command between two positions of an entry; its bytes are copied once."""
+    """Return the command between two positions of an entry."""
     key = NO_KEY
     if data.startswith(HASH_TAG, at):
         key, at = _decode_key(data, at + len(HASH_TAG))
@@ -79,7 +79,7 @@ def _decode_command(data: bytes, at: int, stop: int, version: int) -> LoggedComm
     decode = DECODERS.get(tag >> 3)
     if decode is None or tag & 7 != wire.LENGTH:
         raise wire.WireMalformed("a log entry holds a command of an unknown kind")
-    command = decode(data[at:stop], key, version)
+    command = decode(data, key, version, at, stop)
     return command if act is None else ManagedCommand(command, act)
 
 

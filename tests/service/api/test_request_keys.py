@@ -1,6 +1,8 @@
 """The scope of a request_id is the principal and the client_id, in each method that has one."""
 
+import asyncio
 import itertools
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -18,6 +20,8 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.state import command_executor
+from taskraft_service.entries import encoded_command
 from taskraft_service.queue.entities.id_layout import TEMPORARY_TASKS
 from tests.service.api.test_bad_input import SERVICES
 from tests.service.conftest import create, put, reason_of, take
@@ -199,6 +203,45 @@ async def test_takes_of_two_clients_that_count_get_different_tasks(node, durabil
     assert [task.spec.payload for one in (first, other) for task in one.tasks] == [b"1", b"2"]
     again = await take(node, tasks_max=1, client_id="a", request_id="1")
     assert [task.token for task in again.tasks] == [task.token for task in first.tasks]
+
+
+async def test_other_work_runs_while_a_long_request_is_hashed(node, call, monkeypatch):
+    await create(node)
+    hashed = []
+
+    async def hash_in_parts(request, raw):
+        turns = count_turns()
+        found = await encoded_command.request_hash_in_parts(request, raw)
+        hashed.append((turns.count, found == encoded_command.request_hash(request, raw)))
+        turns.is_over = True
+        return found
+
+    monkeypatch.setattr(command_executor, "request_hash_in_parts", hash_in_parts)
+    half = bytes(encoded_command.HASHED_PART_BYTES // 2)
+    parts = {"put": {"tube": "emails", "tasks": [{"payload": half}] * 4}}
+    long = {
+        "PutTasks": pb.PutTasksRequest(**parts["put"]),
+        "ExecuteBatch": pb.ExecuteBatchRequest(operations=[parts]),
+    }
+    for name, request in long.items():
+        for _ in range(2):
+            assert await call.refusal(name, request, request_id=name) == ""
+        assert await call.refusal(name, ON_TASKS[name], request_id=name) == "REQUEST_ID_REUSED"
+    assert hashed == [(3, True)] * 4
+    assert node.queue.total_statistics().total == 8
+
+
+def count_turns():
+    """Count the turns of the event loop until ``is_over``."""
+    turns = SimpleNamespace(count=0, is_over=False)
+
+    def turn():
+        turns.count += 1
+        if not turns.is_over:
+            asyncio.get_running_loop().call_soon(turn)
+
+    asyncio.get_running_loop().call_soon(turn)
+    return turns
 
 
 async def test_a_take_from_both_sorts_of_tubes_keeps_its_scope(node):

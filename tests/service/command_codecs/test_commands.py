@@ -12,7 +12,6 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service.command_codecs import put as put_codec
 from taskraft_service.command_codecs.audit import RECORD_ACT
 from taskraft_service.command_codecs.batch import BATCH
 from taskraft_service.command_codecs.bulk_sweeps import (
@@ -461,7 +460,6 @@ CASES = {
 def test_a_command_has_the_values_of_its_request(case):
     codec, message, command = CASES[case]
     raw = message.SerializeToString()
-    put_codec.specs_of.cache_clear()
     assert codec.decode(raw, RequestKey(HASH)) == command
 
 

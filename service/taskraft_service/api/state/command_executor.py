@@ -18,10 +18,12 @@ from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
 from taskraft_service.command_codecs.command_codec import CommandCodec
 from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.entries.encoded_command import (
+    HASHED_PART_BYTES,
     EncodedCommand,
     encode_leader_command,
     encode_request,
     request_hash,
+    request_hash_in_parts,
 )
 from taskraft_service.leader.command_submitter import (
     AppliedCommand,
@@ -37,10 +39,14 @@ M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=Result)
 
 
-def request_key(call: UnaryCall[M]) -> RequestKey:
+def request_key(call: UnaryCall[M], hashed: int = 0) -> RequestKey:
     """Return the key of a request: its hash, the scope of its request_id, and its owner.
 
     The principal is that of the client, also for a call that another node has forwarded.
+
+    Args:
+        call: the call.
+        hashed: the hash of the request; 0: unknown.
     """
     request: Any = call.request
     owner = EVERYBODY if call.caller is ANONYMOUS else ownership_of(call.caller, request)
@@ -49,7 +55,14 @@ def request_key(call: UnaryCall[M]) -> RequestKey:
     principal, client_id = call.caller.name, request.client_id
     # Most callers have neither principal nor client_id; the condition saves a call for every put.
     scope = request_scope(principal, client_id) if principal or client_id else ""
-    return RequestKey(request_hash(request, call.raw), scope, owner)
+    return RequestKey(hashed or request_hash(request, call.raw), scope, owner)
+
+
+async def long_request_key(call: UnaryCall[M]) -> RequestKey:
+    """Return the key of a long request; other work runs while the request is hashed."""
+    has_id = bool(getattr(call.request, "request_id", ""))
+    hashed = await request_hash_in_parts(call.request, call.raw) if has_id else 0
+    return request_key(call, hashed)
 
 
 def creation_key(call: UnaryCall[Any], creation: Message) -> RequestKey:
@@ -101,9 +114,11 @@ class CommandExecutor:
             OutcomeUnknown: leadership was lost after the command was proposed.
             LeaderOverloaded: the queue of pending commands is full.
         """
+        is_long = len(call.raw) > HASHED_PART_BYTES
+        key = await long_request_key(call) if is_long else request_key(call)
         created = self._submit_all(before, call.deadline) if before else ()
         act = act_of_call(call) if call.managed else None
-        encoded = encode_request(codec, call.request, call.raw, request_key(call), act)
+        encoded = encode_request(codec, call.request, call.raw, key, act)
         if releases_request:
             # The command and the received bytes hold the content too. Waiting puts hold most of the
             # memory of a busy leader.
@@ -127,9 +142,11 @@ class CommandExecutor:
         """
         if request is call.request:
             return await self.execute(codec, call, before)
+        is_long = len(call.raw) > HASHED_PART_BYTES
+        key = await long_request_key(call) if is_long else request_key(call)
         created = self._submit_all(before, call.deadline) if before else ()
         act = act_of_call(call) if call.managed else None
-        encoded = encode_leader_command(codec, request, request_key(call), act)
+        encoded = encode_leader_command(codec, request, key, act)
         return await self.execute_encoded(encoded, call.deadline, created)
 
     async def execute_encoded(
