@@ -107,3 +107,6 @@ HEARTBEAT_INTERVAL_MIN_MS: Final = 1_000
 """Minimum interval between heartbeats, in ms, however often the client requests them."""
 HEARTBEAT_INTERVAL_MAX_MS: Final = 86_400_000
 """Upper limit of heartbeat_ms of a Subscribe stream."""
+
+LONG_REQUEST_BYTES: Final = 1 << 20
+"""Size above which a request is received, checked and hashed in several turns of the event loop."""

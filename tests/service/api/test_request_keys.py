@@ -22,6 +22,7 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.state import command_executor
 from taskraft_service.entries import encoded_command
+from taskraft_service.limits import LONG_REQUEST_BYTES
 from taskraft_service.queue.entities.id_layout import TEMPORARY_TASKS
 from tests.service.api.test_bad_input import SERVICES
 from tests.service.conftest import create, put, reason_of, take
@@ -217,7 +218,7 @@ async def test_other_work_runs_while_a_long_request_is_hashed(node, call, monkey
         return found
 
     monkeypatch.setattr(command_executor, "request_hash_in_parts", hash_in_parts)
-    half = bytes(encoded_command.HASHED_PART_BYTES // 2)
+    half = bytes(LONG_REQUEST_BYTES // 2)
     parts = {"put": {"tube": "emails", "tasks": [{"payload": half}] * 4}}
     long = {
         "PutTasks": pb.PutTasksRequest(**parts["put"]),

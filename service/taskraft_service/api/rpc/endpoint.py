@@ -66,7 +66,7 @@ from taskraft_service.api.rpc.status import (
     status_metadata,
 )
 from taskraft_service.leader.command_submitter import NotProposed
-from taskraft_service.limits import MESSAGE_BYTES_MAX
+from taskraft_service.limits import LONG_REQUEST_BYTES, MESSAGE_BYTES_MAX
 from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
@@ -89,6 +89,19 @@ def _end_of(call: LiveCall | None, error: BaseException) -> Exception:
     if isinstance(ended_by, Exception):
         return ended_by
     raise ended_by
+
+
+async def _begin_long(raw: bytes) -> None:
+    """Check the size of a long request, and let other work run before the request is executed.
+
+    The library has received the request in this turn of the event loop: 40 ms for 30 MiB.
+
+    Raises:
+        CallRefused: PAYLOAD_TOO_LARGE.
+    """
+    if len(raw) > MESSAGE_BYTES_MAX:
+        raise message_too_large(raw)
+    await asyncio.sleep(0)
 
 
 def _unchanged(_path: str, handle: UnaryHandle) -> UnaryHandle:
@@ -254,8 +267,8 @@ class GrpcEndpoint:
         caller: Caller,
     ) -> bytes:
         """Execute a unary call here or on the leader, and follow changes of leadership."""
-        if len(raw) > MESSAGE_BYTES_MAX:
-            raise message_too_large(raw)
+        if len(raw) > LONG_REQUEST_BYTES:
+            await _begin_long(raw)
         now = asyncio.get_running_loop().time()
         left = context.time_remaining()
         deadline = None if left is None else now + left

@@ -18,7 +18,6 @@ from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
 from taskraft_service.command_codecs.command_codec import CommandCodec
 from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.entries.encoded_command import (
-    HASHED_PART_BYTES,
     EncodedCommand,
     encode_leader_command,
     encode_request,
@@ -29,6 +28,7 @@ from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     CommandSubmitter,
 )
+from taskraft_service.limits import LONG_REQUEST_BYTES
 from taskraft_service.queue.entities.managed_act import ManagedAct
 from taskraft_service.queue.entities.ownership import EVERYBODY
 from taskraft_service.queue.entities.refusal import Reason, Refusal
@@ -114,7 +114,7 @@ class CommandExecutor:
             OutcomeUnknown: leadership was lost after the command was proposed.
             LeaderOverloaded: the queue of pending commands is full.
         """
-        is_long = len(call.raw) > HASHED_PART_BYTES
+        is_long = len(call.raw) > LONG_REQUEST_BYTES
         key = await long_request_key(call) if is_long else request_key(call)
         created = self._submit_all(before, call.deadline) if before else ()
         act = act_of_call(call) if call.managed else None
@@ -142,7 +142,7 @@ class CommandExecutor:
         """
         if request is call.request:
             return await self.execute(codec, call, before)
-        is_long = len(call.raw) > HASHED_PART_BYTES
+        is_long = len(call.raw) > LONG_REQUEST_BYTES
         key = await long_request_key(call) if is_long else request_key(call)
         created = self._submit_all(before, call.deadline) if before else ()
         act = act_of_call(call) if call.managed else None
