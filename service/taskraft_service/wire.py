@@ -138,6 +138,8 @@ def split(data: bytes, at: int, end: int, field: int) -> tuple[list[bytes], byte
         else:
             key, at = read_varint(data, at)
             size, at = _size(data, at, key & 7)
+            if at > end:
+                break
         if key != wanted:
             at += size
             rest += data[begin:at]

@@ -31,8 +31,13 @@ def test_elements_are_found_with_their_offsets(payloads, name, atomic):
     request = pb.PutTasksRequest(
         request_id=name, tube=name, tasks=specs, atomic=atomic, room_wait_ms=7
     )
-    found = wire.elements(request.SerializeToString(), 3)
-    assert [task_pb2.TaskSpec.FromString(one) for one in found] == specs
+    raw = request.SerializeToString()
+    assert [task_pb2.TaskSpec.FromString(one) for one in wire.elements(raw, 3)] == specs
+    # The message may be a part of longer bytes, such as an entry with several commands.
+    found, rest = wire.split(raw * 3, len(raw), 2 * len(raw), 3)
+    assert found == wire.elements(raw, 3)
+    request.ClearField("tasks")
+    assert pb.PutTasksRequest.FromString(rest) == request
 
 
 def test_fields_of_every_type_are_skipped():
@@ -56,13 +61,19 @@ def test_bytes_that_are_not_a_message_are_refused(raw):
     with pytest.raises(wire.WireMalformed):
         wire.elements(raw, 3)
     with pytest.raises(wire.WireMalformed):
+        wire.split(b"\x1a" + raw + bytes(9), 1, 1 + len(raw), 3)
+    with pytest.raises(wire.WireMalformed):
         list(wire.fields(raw))
 
 
 @given(st.binary(max_size=400))
 def test_bytes_are_read_to_their_end_or_malformed(raw):
     """Malformed bytes raise no other exception and yield no invented value."""
-    for read in (lambda: wire.elements(raw, 3), lambda: list(wire.fields(raw))):
+    for read in (
+        lambda: wire.elements(raw, 3),
+        lambda: wire.split(raw + b"\xff\x00" * 9, 0, len(raw), 3)[0],
+        lambda: list(wire.fields(raw)),
+    ):
         with contextlib.suppress(wire.WireMalformed):
             assert len(read()) <= len(raw)
 
