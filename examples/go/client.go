@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,9 +30,18 @@ import (
 const (
 	attemptTimeout = 5 * time.Second
 	callTimeout    = 20 * time.Second
-	retryDelay     = 50 * time.Millisecond
-	sessionTTR     = 10_000 // ms for which leases outlive a lost stream
+	pauseMin       = 50 * time.Millisecond
+	pauseMax       = time.Second
+	settledPause   = 200 * time.Millisecond
 )
+
+// SessionTTR is the usual time for which leases outlive a lost stream.
+const SessionTTR = 10 * time.Second
+
+// settledAgain has the reasons of Settled.error after which the same message can succeed.
+var settledAgain = []pb.Error_Reason{
+	pb.Error_OVERLOADED, pb.Error_DRAINING, pb.Error_NO_LEADER, pb.Error_NOT_LEADER, pb.Error_COMMIT_UNKNOWN,
+}
 
 // Refusal is an error of the server: the gRPC code, and the reason and its variables for programs.
 type Refusal struct {
@@ -38,6 +49,7 @@ type Refusal struct {
 	Reason   string            `json:"reason"`
 	Message  string            `json:"message"`
 	Metadata map[string]string `json:"metadata"`
+	retry    time.Duration     // wait of the server before a retry; 0: a retry cannot succeed
 }
 
 func (r *Refusal) Error() string { return r.Reason + ": " + r.Message }
@@ -47,8 +59,11 @@ func refusalOf(err error) *Refusal {
 	found := status.Convert(err)
 	refusal := &Refusal{Code: codeName(found.Code()), Message: found.Message()}
 	for _, detail := range found.Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok {
-			refusal.Reason, refusal.Metadata = info.Reason, info.Metadata
+		switch detail := detail.(type) {
+		case *errdetails.ErrorInfo:
+			refusal.Reason, refusal.Metadata = detail.Reason, detail.Metadata
+		case *errdetails.RetryInfo:
+			refusal.retry = detail.RetryDelay.AsDuration()
 		}
 	}
 	return refusal
@@ -137,6 +152,16 @@ func (c *Client) authenticated(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token)
 }
 
+// pause returns the wait of the server, or a pause that doubles with each failure. The random part keeps clients
+// from calling a restarted cluster at the same time.
+func pause(refusal *Refusal, failures int) time.Duration {
+	if refusal.retry > 0 {
+		return refusal.retry
+	}
+	longest := min(pauseMax, pauseMin<<min(failures, 8))
+	return longest/2 + time.Duration(mathrand.Int64N(int64(longest/2)))
+}
+
 // newRequestID returns an idempotency key. A retry sends the same key, so the request has one effect.
 func newRequestID() string { return rand.Text() }
 
@@ -144,20 +169,22 @@ func newRequestID() string { return rand.Text() }
 // they are retried with the same request_id, on another node.
 func call[A any](c *Client, wait time.Duration, method func(context.Context, *grpc.ClientConn) (A, error)) (A, error) {
 	end := time.Now().Add(callTimeout + wait)
-	for {
+	for failures := 0; ; failures++ {
 		node := c.node()
 		ctx, cancel := context.WithTimeout(c.authenticated(context.Background()), attemptTimeout+wait)
 		answer, err := method(ctx, node)
 		cancel()
+		if err == nil {
+			return answer, nil
+		}
+		refusal := refusalOf(err)
 		code := status.Code(err)
-		if err == nil || code != codes.Unavailable && code != codes.DeadlineExceeded || time.Now().After(end) {
-			if err != nil {
-				err = refusalOf(err)
-			}
-			return answer, err
+		isLost := code == codes.Unavailable || code == codes.DeadlineExceeded
+		if !isLost && refusal.retry == 0 || time.Now().After(end) {
+			return answer, refusal
 		}
 		c.leave(node)
-		time.Sleep(retryDelay)
+		time.Sleep(pause(refusal, failures))
 	}
 }
 
@@ -198,27 +225,31 @@ func ack(tokens ...int64) *pb.Settlement {
 type Subscription struct {
 	client *Client
 	tube   string
-	Tasks  chan *pb.Task
+	ttrMs  int64
+	tasks  chan *pb.Task
+	closed context.Context
+	close  context.CancelFunc
+	ended  chan struct{}
 
 	mutex      sync.Mutex
 	session    string
-	credit     int32 // tasks that the server may still send
+	credit     int32          // tasks that the server may still send
+	held       map[int64]bool // tokens of the tasks that were sent, and whether a further task was allowed
 	unanswered map[string]*pb.SubscribeRequest
 	answers    map[string]chan *pb.SubscribeResponse_Settled
-	stream     grpc.BidiStreamingClient[pb.SubscribeRequest, pb.SubscribeResponse]
-	closed     context.Context
-	close      context.CancelFunc
-	ended      chan struct{}
+	stream     grpc.BidiStreamingClient[pb.SubscribeRequest, pb.SubscribeResponse] // nil: no stream is open
+	failures   int
 	refusal    *Refusal // why the subscription has ended by itself; set before ended is closed
 }
 
-// Subscribe opens a subscription; the server sends at most credit tasks that are not acknowledged.
-func (c *Client) Subscribe(tube string, credit int32) *Subscription {
+// Subscribe opens a subscription; the server sends at most credit tasks that are not settled. The leases outlive
+// a lost stream for ttr.
+func (c *Client) Subscribe(tube string, credit int32, ttr time.Duration) *Subscription {
 	closed, close := context.WithCancel(context.Background())
 	s := &Subscription{
-		client: c, tube: tube, credit: credit, Tasks: make(chan *pb.Task, credit), closed: closed, close: close,
+		client: c, tube: tube, ttrMs: ttr.Milliseconds(), credit: credit, tasks: make(chan *pb.Task, credit),
+		closed: closed, close: close, ended: make(chan struct{}), held: map[int64]bool{},
 		unanswered: map[string]*pb.SubscribeRequest{}, answers: map[string]chan *pb.SubscribeResponse_Settled{},
-		ended: make(chan struct{}),
 	}
 	go s.run()
 	return s
@@ -228,98 +259,175 @@ func (s *Subscription) run() {
 	defer close(s.ended)
 	for s.closed.Err() == nil {
 		node := s.client.node()
-		if err := s.read(node); s.closed.Err() == nil {
-			if refusal := refusalOf(err); refusal.Reason == "TUBE_NOT_FOUND" {
-				// All tubes of the stream were dropped: a new stream would be refused too.
-				s.refusal = refusal
-				return
-			}
-			// The server said go_away, or the connection is lost: go on with another node.
-			fmt.Fprintln(os.Stderr, "stream ended:", err)
-			s.client.leave(node)
-			time.Sleep(retryDelay)
+		err := s.read(node)
+		if s.closed.Err() != nil {
+			return
 		}
+		refusal := refusalOf(err)
+		switch {
+		case refusal.Reason == "SESSION_NOT_FOUND":
+			s.forgetSession()
+		case refusal.Reason != "" && refusal.retry == 0:
+			// A new stream would be refused too, for example because all tubes of the stream were dropped.
+			s.refusal = refusal
+			return
+		}
+		// The server said go_away, or the connection is lost: go on with another node.
+		fmt.Fprintln(os.Stderr, "stream ended:", err)
+		s.client.leave(node)
+		select {
+		case <-time.After(pause(refusal, s.failures)):
+		case <-s.closed.Done():
+		}
+		s.failures++
 	}
 }
 
-// read opens the stream and reads until it ends.
+// forgetSession drops the tasks that nobody works on: their leases have ended, and other consumers get them.
+func (s *Subscription) forgetSession() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.session = ""
+	for {
+		select {
+		case task := <-s.tasks:
+			delete(s.held, task.Token)
+			s.credit++
+			continue
+		default:
+		}
+		return
+	}
+}
+
+// read opens the stream and reads until it ends. The error is never nil.
 func (s *Subscription) read(node *grpc.ClientConn) error {
 	stream, err := pb.NewTaskServiceClient(node).Subscribe(s.client.authenticated(s.closed))
 	if err != nil {
 		return err
 	}
-	if err := s.open(stream); err != nil {
+	// The credit follows when the stream is open: if this message or its answer is lost, no task is lost with it.
+	first := &pb.SubscribeRequest{Open: &pb.SubscribeRequest_Open{
+		Sources: []*pb.TakeSource{{Tube: s.tube}}, SessionId: s.session, SessionTtrMs: &s.ttrMs,
+	}}
+	if err := stream.Send(first); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
+	defer func() {
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		s.stream = nil
+	}()
 	for {
 		answer, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
+		if err != nil {
 			return err
 		}
-		s.mutex.Lock()
-		if answer.Opened != nil {
-			s.session = answer.Opened.SessionId
-		}
-		s.credit -= int32(len(answer.Tasks))
-		for _, settled := range answer.Settled {
-			delete(s.unanswered, settled.RequestId)
-			if waiting, ok := s.answers[settled.RequestId]; ok {
-				delete(s.answers, settled.RequestId)
-				waiting <- settled
-			}
-		}
-		s.mutex.Unlock()
+		s.note(answer, stream)
 		for _, task := range answer.Tasks {
-			s.Tasks <- task
+			s.tasks <- task
 		}
 	}
 }
 
-// Next returns the next task. The error is that of the context, or a Refusal: the tube was dropped.
+// note keeps the books of the session, the credit and the settlements.
+func (s *Subscription) note(
+	answer *pb.SubscribeResponse, stream grpc.BidiStreamingClient[pb.SubscribeRequest, pb.SubscribeResponse],
+) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if answer.Opened != nil {
+		s.session, s.failures, s.stream = answer.Opened.SessionId, 0, stream
+		s.resume(answer.Opened.Held)
+	}
+	for _, task := range answer.Tasks {
+		s.credit--
+		s.held[task.Token] = false
+	}
+	for _, settled := range answer.Settled {
+		request, ok := s.unanswered[settled.RequestId]
+		if !ok {
+			continue
+		}
+		if slices.Contains(settledAgain, settled.GetError().GetReason()) {
+			time.AfterFunc(settledPause, func() { s.sendAgain(request) })
+			continue
+		}
+		delete(s.unanswered, settled.RequestId)
+		if settled.Error == nil {
+			for _, token := range request.Settlements[0].Tokens {
+				delete(s.held, token)
+			}
+		}
+		if waiting, ok := s.answers[settled.RequestId]; ok {
+			delete(s.answers, settled.RequestId)
+			waiting <- settled
+		}
+	}
+}
+
+// resume releases the tasks that were in transit when a stream was cut, allows the tasks that the server may
+// still send, and repeats the settlements without an answer.
+func (s *Subscription) resume(held []*pb.Task) {
+	var lost []int64
+	for _, task := range held {
+		if _, ok := s.held[task.Token]; !ok {
+			lost = append(lost, task.Token)
+		}
+	}
+	if lost != nil {
+		noDelay := int64(0)
+		release := &pb.Settlement_Release{DelayMs: &noDelay, Uncounted: true}
+		s.keep(&pb.Settlement{Tokens: lost, Action: &pb.Settlement_Release_{Release: release}})
+	}
+	if s.credit > 0 {
+		s.send(&pb.SubscribeRequest{Credit: &pb.SubscribeRequest_Credit{Tasks: s.credit}})
+	}
+	for _, request := range s.unanswered {
+		s.send(request)
+	}
+}
+
+// keep returns a message that is repeated until it is answered. With the idempotency key, it has one effect.
+func (s *Subscription) keep(settlement *pb.Settlement) *pb.SubscribeRequest {
+	key := newRequestID()
+	request := &pb.SubscribeRequest{
+		RequestId: key, IdempotencyKey: key, Settlements: []*pb.Settlement{settlement},
+	}
+	s.unanswered[key] = request
+	return request
+}
+
+func (s *Subscription) send(request *pb.SubscribeRequest) {
+	if s.stream != nil {
+		// A failed send ends the stream; the next stream sends the credit and the settlements again.
+		_ = s.stream.Send(request)
+	}
+}
+
+func (s *Subscription) sendAgain(request *pb.SubscribeRequest) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if _, ok := s.unanswered[request.RequestId]; ok {
+		s.send(request)
+	}
+}
+
+// Next returns the next task. The error is that of the context, or a Refusal: for example, the tube was dropped.
 func (s *Subscription) Next(ctx context.Context) (*pb.Task, error) {
 	select {
-	case task := <-s.Tasks:
+	case task := <-s.tasks:
 		return task, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-s.ended:
 	}
 	select {
-	case task := <-s.Tasks: // a task that came before the end
+	case task := <-s.tasks: // a task that came before the end
 		return task, nil
 	default:
 		return nil, s.refusal
 	}
-}
-
-// open sends the first messages: the sources, the credit, and settlements that a lost stream did not answer.
-func (s *Subscription) open(stream grpc.BidiStreamingClient[pb.SubscribeRequest, pb.SubscribeResponse]) error {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	ttr := int64(sessionTTR)
-	first := &pb.SubscribeRequest{Open: &pb.SubscribeRequest_Open{
-		Sources: []*pb.TakeSource{{Tube: s.tube}}, SessionId: s.session, SessionTtrMs: &ttr,
-	}}
-	if err := stream.Send(first); err != nil {
-		return err
-	}
-	if s.credit > 0 {
-		if err := stream.Send(&pb.SubscribeRequest{Credit: &pb.SubscribeRequest_Credit{Tasks: s.credit}}); err != nil {
-			return err
-		}
-	}
-	for _, request := range s.unanswered {
-		again := &pb.SubscribeRequest{
-			RequestId: request.RequestId, IdempotencyKey: request.IdempotencyKey, Settlements: request.Settlements,
-		}
-		if err := stream.Send(again); err != nil {
-			return err
-		}
-	}
-	s.stream = stream
-	return nil
 }
 
 // Ack acknowledges tasks on the stream, allows as many further tasks, and returns the refused leases.
@@ -334,29 +442,39 @@ func (s *Subscription) Release(token int64, failure error) ([]*pb.ItemError, err
 	return s.settle(&pb.Settlement{Tokens: []int64{token}, Action: &pb.Settlement_Release_{Release: release}})
 }
 
-// settle sends a settlement on the stream, and waits for its answer.
+// settle sends a settlement on the stream, and waits for its answer. The error is a Refusal if the whole message
+// was refused; the tasks are then still leased.
 func (s *Subscription) settle(settlement *pb.Settlement) ([]*pb.ItemError, error) {
-	key := newRequestID()
-	tasks := int32(len(settlement.Tokens))
-	// With the idempotency key, a settlement that is sent again has one effect.
-	request := &pb.SubscribeRequest{
-		RequestId: key, IdempotencyKey: key, Settlements: []*pb.Settlement{settlement},
-		Credit: &pb.SubscribeRequest_Credit{Tasks: tasks},
-	}
 	answer := make(chan *pb.SubscribeResponse_Settled, 1)
 	s.mutex.Lock()
-	s.unanswered[key], s.answers[key] = request, answer
+	request := s.keep(settlement)
+	s.answers[request.RequestId] = answer
+	s.send(request)
+	tasks := int32(0)
+	for _, token := range settlement.Tokens {
+		// Each task allows one further task, also if it is settled twice.
+		if isAllowed, ok := s.held[token]; ok && !isAllowed {
+			s.held[token] = true
+			tasks++
+		}
+	}
 	s.credit += tasks
-	if s.stream != nil {
-		// A failed send ends the stream; the next stream sends the settlement again.
-		_ = s.stream.Send(request)
+	if tasks > 0 {
+		s.send(&pb.SubscribeRequest{Credit: &pb.SubscribeRequest_Credit{Tasks: tasks}})
 	}
 	s.mutex.Unlock()
 	select {
 	case settled := <-answer:
+		if failed := settled.Error; failed != nil {
+			return nil, &Refusal{Reason: failed.Reason.String(), Message: failed.Message, Metadata: failed.Metadata}
+		}
 		return settled.Errors, nil
 	case <-time.After(callTimeout):
-		return nil, errors.New("the settlement was not answered")
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		delete(s.unanswered, request.RequestId)
+		delete(s.answers, request.RequestId)
+		return nil, errors.New("the settlement was not answered, and may still take effect")
 	}
 }
 
@@ -365,7 +483,7 @@ func (s *Subscription) Close() error {
 	s.close()
 	for {
 		select {
-		case <-s.Tasks:
+		case <-s.tasks:
 			continue
 		case <-s.ended:
 		}

@@ -28,6 +28,7 @@ type command struct {
 	DelayMs     int64         `json:"delay_ms,string"`
 	IncrementMs int64         `json:"increment_ms,string"`
 	Credit      int32         `json:"credit"`
+	SessionTTR  *int64        `json:"session_ttr_ms,string"`
 }
 
 type commandTask struct {
@@ -154,7 +155,11 @@ func (c *conformer) execute(one *command) (any, error) {
 	case "settle":
 		return c.settle(one)
 	case "subscribe":
-		c.subscription = c.client.Subscribe(one.Tube, one.Credit)
+		ttr := SessionTTR
+		if one.SessionTTR != nil {
+			ttr = time.Duration(*one.SessionTTR) * time.Millisecond
+		}
+		c.subscription = c.client.Subscribe(one.Tube, one.Credit, ttr)
 		return map[string]any{}, nil
 	case "next":
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(one.WaitMs)*time.Millisecond)

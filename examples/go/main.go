@@ -36,7 +36,7 @@ func produce(client *Client, tube string, count int) error {
 }
 
 func consume(client *Client, tube string, count int) error {
-	subscription := client.Subscribe(tube, 10)
+	subscription := client.Subscribe(tube, 10, SessionTTR)
 	for range count {
 		task, err := subscription.Next(context.Background())
 		if err != nil {

@@ -31,7 +31,7 @@ func handle(task *pb.Task) error {
 func work(client *Client, tube string, slots int) error {
 	stopped, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	subscription := client.Subscribe(tube, int32(slots))
+	subscription := client.Subscribe(tube, int32(slots), SessionTTR)
 	fmt.Println("working on", tube)
 	var running sync.WaitGroup
 	for range slots {

@@ -8,9 +8,11 @@ import * as protoLoader from "@grpc/proto-loader";
 import path from "node:path";
 
 import type { ErrorInfo__Output } from "./stubs/google/rpc/ErrorInfo";
+import type { RetryInfo__Output } from "./stubs/google/rpc/RetryInfo";
 import type { Status__Output } from "./stubs/google/rpc/Status";
 import type { ProtoGrpcType as SessionTypes } from "./stubs/session_service";
 import type { ProtoGrpcType as TaskTypes } from "./stubs/task_service";
+import type { Error__Output } from "./stubs/taskraft/v1/Error";
 import type { ItemError__Output } from "./stubs/taskraft/v1/ItemError";
 import type { PutTasksRequest } from "./stubs/taskraft/v1/PutTasksRequest";
 import type { PutTasksResponse__Output } from "./stubs/taskraft/v1/PutTasksResponse";
@@ -24,9 +26,13 @@ import type { Task__Output } from "./stubs/taskraft/v1/Task";
 
 const attemptMs = 5_000;
 const callMs = 20_000;
-const retryDelayMs = 50;
-/** Time in ms for which leases outlive a lost stream. */
-const sessionTtrMs = "10000";
+const pauseMs = 50;
+const pauseMsMax = 1_000;
+/** Usual time in ms for which leases outlive a lost stream. */
+const sessionTtrMsUsual = "10000";
+/** Reasons of `Settled.error` after which the same message can succeed. */
+const settledAgain = ["OVERLOADED", "DRAINING", "NO_LEADER", "NOT_LEADER", "COMMIT_UNKNOWN"];
+const settledPauseMs = 200;
 
 const folder = path.join(__dirname, "..");
 const contract = path.join(folder, "../../proto");
@@ -48,6 +54,8 @@ export class Refusal extends Error {
     readonly reason: string,
     message: string,
     readonly metadata: Record<string, string>,
+    /** Wait of the server before a retry, in ms; 0: a retry cannot succeed. */
+    readonly retryMs = 0,
   ) {
     super(message);
   }
@@ -57,15 +65,29 @@ export class Refusal extends Error {
 function refusalOf(error: grpc.ServiceError): Refusal {
   const [trailer] = error.metadata?.get("grpc-status-details-bin") ?? [];
   let info: Partial<ErrorInfo__Output> = {};
+  let retryMs = 0;
   if (trailer instanceof Buffer) {
     const status = decode<Status__Output>("google.rpc.Status", trailer);
     for (const detail of status.details as unknown as { type_url: string; value: Buffer }[]) {
       if (detail.type_url.endsWith("/google.rpc.ErrorInfo")) {
         info = decode<ErrorInfo__Output>("google.rpc.ErrorInfo", detail.value);
+      } else if (detail.type_url.endsWith("/google.rpc.RetryInfo")) {
+        const delay = decode<RetryInfo__Output>("google.rpc.RetryInfo", detail.value).retry_delay;
+        retryMs = Number(delay?.seconds ?? 0) * 1_000 + (delay?.nanos ?? 0) / 1e6;
       }
     }
   }
-  return new Refusal(grpc.status[error.code] ?? "UNKNOWN", info.reason ?? "", error.details, info.metadata ?? {});
+  const code = grpc.status[error.code] ?? "UNKNOWN";
+  return new Refusal(code, info.reason ?? "", error.details, info.metadata ?? {}, retryMs);
+}
+
+/**
+ * Return the wait of the server, or a pause that doubles with each failure. The random part keeps clients from
+ * calling a restarted cluster at the same time.
+ */
+function pauseAfter(refusal: Refusal | undefined, failures: number): number {
+  if (refusal?.retryMs) return refusal.retryMs;
+  return Math.min(pauseMsMax, pauseMs * 2 ** Math.min(failures, 8)) * (0.5 + Math.random() / 2);
 }
 
 type Node = ReturnType<typeof connect>;
@@ -124,7 +146,7 @@ export class Client {
    */
   async call<A>(waitMs: number, method: (node: Node, options: grpc.CallOptions, done: Done<A>) => void): Promise<A> {
     const end = Date.now() + callMs + waitMs;
-    for (;;) {
+    for (let failures = 0; ; failures += 1) {
       const node = this.node;
       const options = { deadline: Date.now() + attemptMs + waitMs };
       try {
@@ -134,9 +156,10 @@ export class Client {
       } catch (thrown) {
         const error = thrown as grpc.ServiceError;
         const isLost = error.code === grpc.status.UNAVAILABLE || error.code === grpc.status.DEADLINE_EXCEEDED;
-        if (!isLost || Date.now() > end) throw refusalOf(error);
+        const refusal = refusalOf(error);
+        if ((!isLost && !refusal.retryMs) || Date.now() > end) throw refusal;
         this.leave(node);
-        await sleep(retryDelayMs);
+        await sleep(pauseAfter(refusal, failures));
       }
     }
   }
@@ -166,23 +189,37 @@ export class Client {
 
 type Stream = grpc.ClientDuplexStream<SubscribeRequest, SubscribeResponse__Output>;
 
+interface Unanswered {
+  message: SubscribeRequest;
+  tokens: string[];
+  resolve: (errors: ItemError__Output[]) => void;
+  reject: (error: Error) => void;
+}
+
 /**
  * Takes tasks from a stream. A lost stream is opened again with its session, so that the leases stay valid.
- * At most `credit` tasks are sent that are not acknowledged.
+ * At most `credit` tasks are sent that are not settled.
  */
 export class Subscription {
   readonly #arrivals = new EventEmitter();
-  readonly #tasks: Task__Output[] = [];
-  readonly #unanswered = new Map<string, { message: SubscribeRequest; done: (errors: ItemError__Output[]) => void }>();
+  #tasks: Task__Output[] = [];
+  /** Tokens of the tasks that were sent, and whether a further task was allowed. */
+  readonly #held = new Map<string, boolean>();
+  readonly #unanswered = new Map<string, Unanswered>();
   #session = "";
+  #call: Stream | undefined;
+  /** Set while the stream is open. */
   #stream: Stream | undefined;
+  #failures = 0;
   #refusal: Refusal | undefined;
   #isClosed = false;
 
   constructor(
     readonly client: Client,
     readonly tube: string,
+    /** Number of tasks that the server may still send. */
     private credit: number,
+    private readonly sessionTtrMs = sessionTtrMsUsual,
   ) {
     this.#open();
   }
@@ -190,45 +227,102 @@ export class Subscription {
   #open(): void {
     const node = this.client.node;
     const stream = node.tasks.Subscribe(this.client.metadata);
-    this.#stream = stream;
-    stream.on("data", (answer: SubscribeResponse__Output) => this.#read(answer));
+    this.#call = stream;
+    stream.on("data", (answer: SubscribeResponse__Output) => this.#read(answer, stream));
     let hasEnded = false;
     const again = (error?: grpc.ServiceError) => {
       if (hasEnded || this.#isClosed) return;
       hasEnded = true;
+      this.#stream = undefined;
       const refusal = error && refusalOf(error);
-      if (refusal?.reason === "TUBE_NOT_FOUND") {
-        // All tubes of the stream were dropped: a new stream would be refused too.
+      if (refusal?.reason === "SESSION_NOT_FOUND") {
+        this.#forgetSession();
+      } else if (refusal?.reason && !refusal.retryMs) {
+        // A new stream would be refused too, for example because all tubes of the stream were dropped.
         this.#refusal = refusal;
         this.#arrivals.emit("task");
         return;
       }
       // The server said go_away, or the connection is lost: go on with another node.
       this.client.leave(node);
-      setTimeout(() => this.#isClosed || this.#open(), retryDelayMs);
+      setTimeout(() => this.#isClosed || this.#open(), pauseAfter(refusal, this.#failures));
+      this.#failures += 1;
     };
     stream.on("error", again);
     stream.on("end", () => again());
+    // The credit follows when the stream is open: if this message or its answer is lost, no task is lost with it.
     stream.write({
-      open: { sources: [{ tube: this.tube }], session_id: this.#session, session_ttr_ms: sessionTtrMs },
+      open: { sources: [{ tube: this.tube }], session_id: this.#session, session_ttr_ms: this.sessionTtrMs },
     });
-    if (this.credit) stream.write({ credit: { tasks: this.credit } });
-    // With the idempotency key, a settlement that is sent again has one effect.
-    for (const { message } of this.#unanswered.values()) stream.write(message);
   }
 
-  #read(answer: SubscribeResponse__Output): void {
-    if (answer.opened) this.#session = answer.opened.session_id;
-    this.credit -= answer.tasks.length;
-    for (const settled of answer.settled) {
-      this.#unanswered.get(settled.request_id)?.done(settled.errors);
-      this.#unanswered.delete(settled.request_id);
+  /** Drop the tasks that nobody works on: their leases have ended, and other consumers get them. */
+  #forgetSession(): void {
+    this.#session = "";
+    for (const { token } of this.#tasks) this.#held.delete(token);
+    this.credit += this.#tasks.length;
+    this.#tasks = [];
+  }
+
+  #read(answer: SubscribeResponse__Output, stream: Stream): void {
+    if (answer.opened) {
+      this.#session = answer.opened.session_id;
+      this.#failures = 0;
+      this.#stream = stream;
+      this.#resume(answer.opened.held);
     }
+    for (const { token } of answer.tasks) this.#held.set(token, false);
+    this.credit -= answer.tasks.length;
+    for (const settled of answer.settled) this.#settled(settled.request_id, settled.errors, settled.error);
     this.#tasks.push(...answer.tasks);
     if (answer.tasks.length) this.#arrivals.emit("task");
   }
 
-  /** Return the next task, or undefined after the time; throw a Refusal if the tube was dropped. */
+  /**
+   * Release the tasks that were in transit when a stream was cut, allow the tasks that the server may still send,
+   * and repeat the settlements without an answer.
+   */
+  #resume(held: Task__Output[]): void {
+    const lost = held.map(({ token }) => token).filter((token) => !this.#held.has(token));
+    if (lost.length) {
+      const forget = () => undefined;
+      this.#keep({ tokens: lost, release: { delay_ms: "0", uncounted: true } }, lost, forget, forget);
+    }
+    if (this.credit) this.#stream?.write({ credit: { tasks: this.credit } });
+    for (const { message } of this.#unanswered.values()) this.#stream?.write(message);
+  }
+
+  /** Return the key of a message that is repeated until it is answered. With the key, it has one effect. */
+  #keep(settlement: Settlement, tokens: string[], resolve: Unanswered["resolve"], reject: Unanswered["reject"]): string {
+    const key = randomUUID();
+    const message = { request_id: key, idempotency_key: key, settlements: [settlement] };
+    this.#unanswered.set(key, { message, tokens, resolve, reject });
+    return key;
+  }
+
+  #send(key: string): void {
+    const unanswered = this.#unanswered.get(key);
+    if (unanswered) this.#stream?.write(unanswered.message);
+  }
+
+  #settled(key: string, errors: ItemError__Output[], error: Error__Output | null): void {
+    const unanswered = this.#unanswered.get(key);
+    if (!unanswered) return;
+    if (error && settledAgain.includes(error.reason)) {
+      setTimeout(() => this.#send(key), settledPauseMs);
+      return;
+    }
+    this.#unanswered.delete(key);
+    if (error) {
+      // The message was refused as a whole: the tasks are still leased.
+      unanswered.reject(new Refusal("", error.reason, error.message, error.metadata));
+      return;
+    }
+    for (const token of unanswered.tokens) this.#held.delete(token);
+    unanswered.resolve(errors);
+  }
+
+  /** Return the next task, or undefined after the time; throw a Refusal, for example if the tube was dropped. */
   async next(waitMs: number): Promise<Task__Output | undefined> {
     if (!this.#tasks.length && !this.#refusal) {
       try {
@@ -242,27 +336,32 @@ export class Subscription {
     return task;
   }
 
-  /** Acknowledge tasks on the stream, allow as many further tasks, and return the refused leases. */
+  /**
+   * Acknowledge tasks on the stream, allow as many further tasks, and return the refused leases. Throw a Refusal if
+   * the whole message was refused.
+   */
   acknowledge(tokens: string[]): Promise<ItemError__Output[]> {
-    const key = randomUUID();
-    const message = { request_id: key, idempotency_key: key, settlements: [{ tokens, ack: {} }] };
-    this.credit += tokens.length;
-    return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => reject(new Error("the settlement was not answered")), callMs);
-      const done = (errors: ItemError__Output[]) => {
-        clearTimeout(timer);
-        resolve(errors);
-      };
-      this.#unanswered.set(key, { message, done });
-      this.#stream?.write(message);
-      this.#stream?.write({ credit: { tasks: tokens.length } });
+    // Each task allows one further task, also if it is settled twice.
+    const allowing = tokens.filter((token) => this.#held.get(token) === false);
+    for (const token of allowing) this.#held.set(token, true);
+    this.credit += allowing.length;
+    let timer: NodeJS.Timeout;
+    const answered = new Promise<ItemError__Output[]>((resolve, reject) => {
+      const key = this.#keep({ tokens, ack: {} }, tokens, resolve, reject);
+      timer = setTimeout(() => {
+        this.#unanswered.delete(key);
+        reject(new Error("the settlement was not answered, and may still take effect"));
+      }, callMs);
+      this.#send(key);
+      if (allowing.length) this.#stream?.write({ credit: { tasks: allowing.length } });
     });
+    return answered.finally(() => clearTimeout(timer));
   }
 
   /** End the stream and its session; tasks that are still leased go to other consumers at once. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    this.#stream?.cancel();
+    this.#call?.cancel();
     if (!this.#session) return;
     const request = { request_id: randomUUID(), session_id: this.#session, uncounted: true };
     await this.client.call(0, (node, options, done) =>

@@ -21,6 +21,7 @@ interface Command {
   delay_ms?: string;
   increment_ms?: string;
   credit: number;
+  session_ttr_ms?: string;
 }
 
 const fromBase64 = (texts: Record<string, string> = {}) =>
@@ -63,7 +64,7 @@ export async function conform(client: Client): Promise<void> {
         return { errors: items(answer.errors) };
       }
       case "subscribe":
-        subscription = new Subscription(client, tube, command.credit);
+        subscription = new Subscription(client, tube, command.credit, command.session_ttr_ms);
         return {};
       case "next":
         return { task: shown(await subscription.next(Number(command.wait_ms))) };

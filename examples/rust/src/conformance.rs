@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 use tonic::Code;
 
-use crate::client::{Client, Refusal, Subscription, acknowledgement};
+use crate::client::{Client, Refusal, SESSION_TTR_MS, Subscription, acknowledgement};
 use crate::pb::settlement::{Action, Bury, Release, Touch};
 use crate::pb::{ItemError, PutTasksRequest, Settlement, TakeSource, TakeTasksRequest, Task, TaskSpec};
 
@@ -65,7 +65,8 @@ async fn execute(
         "subscribe" => {
             let credit = number(command, "credit")?.unwrap_or(0).try_into()?;
             let tube = text(command, "tube").into();
-            *subscription = Some(Subscription::open(client.clone(), tube, credit));
+            let ttr_ms = number(command, "session_ttr_ms")?.unwrap_or(SESSION_TTR_MS);
+            *subscription = Some(Subscription::open(client.clone(), tube, credit, ttr_ms));
             Ok(json!({}))
         }
         "next" => {

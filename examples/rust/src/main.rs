@@ -21,7 +21,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, Subscription};
+use client::{Client, SESSION_TTR_MS, Subscription};
 use pb::{PutTasksRequest, TaskSpec};
 
 async fn produce(client: &Client, tube: &str, count: usize) -> Result<(), Box<dyn Error>> {
@@ -38,7 +38,7 @@ async fn produce(client: &Client, tube: &str, count: usize) -> Result<(), Box<dy
 }
 
 async fn consume(client: Arc<Client>, tube: &str, count: usize) -> Result<(), Box<dyn Error>> {
-    let mut subscription = Subscription::open(client, tube.into(), 10);
+    let mut subscription = Subscription::open(client, tube.into(), 10, SESSION_TTR_MS);
     let mut done = 0;
     while done < count {
         let Some(task) = subscription.next(Duration::from_secs(60)).await? else { continue };

@@ -1,9 +1,12 @@
 package dev.taskraft.example;
 
 import com.google.protobuf.Any;
+import com.google.protobuf.Duration;
 import com.google.protobuf.InvalidProtocolBufferException;
 import com.google.rpc.ErrorInfo;
+import com.google.rpc.RetryInfo;
 import dev.taskraft.v1.CloseSessionRequest;
+import dev.taskraft.v1.Error;
 import dev.taskraft.v1.ItemError;
 import dev.taskraft.v1.PutTasksRequest;
 import dev.taskraft.v1.PutTasksResponse;
@@ -35,13 +38,16 @@ import io.grpc.stub.MetadataUtils;
 import java.io.File;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
@@ -50,10 +56,22 @@ import java.util.function.Function;
 public final class Client implements AutoCloseable {
   private static final long ATTEMPT_MS = 5_000;
   private static final long CALL_MS = 20_000;
-  private static final long RETRY_DELAY_MS = 50;
+  private static final long PAUSE_MS = 50;
+  private static final long PAUSE_MS_MAX = 1_000;
 
-  /** Time in ms for which leases outlive a lost stream. */
-  private static final long SESSION_TTR_MS = 10_000;
+  /** Usual time in ms for which leases outlive a lost stream. */
+  public static final long SESSION_TTR_MS = 10_000;
+
+  /** Reasons of Settled.error after which the same message can succeed. */
+  private static final Set<Error.Reason> SETTLED_AGAIN =
+      Set.of(
+          Error.Reason.OVERLOADED,
+          Error.Reason.DRAINING,
+          Error.Reason.NO_LEADER,
+          Error.Reason.NOT_LEADER,
+          Error.Reason.COMMIT_UNKNOWN);
+
+  private static final long SETTLED_PAUSE_MS = 200;
 
   private final List<ManagedChannel> channels = new ArrayList<>();
   private final Metadata headers = new Metadata();
@@ -95,27 +113,59 @@ public final class Client implements AutoCloseable {
     public final String reason;
     public final Map<String, String> metadata;
 
-    private Refusal(StatusRuntimeException error, ErrorInfo info) {
+    /** Wait of the server before a retry, in ms; 0: a retry cannot succeed. */
+    final long retryMs;
+
+    private Refusal(StatusRuntimeException error, ErrorInfo info, long retryMs) {
       super(error.getStatus().getDescription(), error);
       this.code = error.getStatus().getCode().name();
       this.reason = info.getReason();
       this.metadata = info.getMetadataMap();
+      this.retryMs = retryMs;
+    }
+
+    /** A message on a stream that was refused as a whole. */
+    private Refusal(Error error) {
+      super(error.getMessage());
+      this.code = "";
+      this.reason = error.getReason().name();
+      this.metadata = error.getMetadataMap();
+      this.retryMs = 0;
     }
 
     /** Reads the ErrorInfo of a failed call. A lost connection has no ErrorInfo, so its reason is empty. */
     static Refusal of(StatusRuntimeException error) {
       com.google.rpc.Status status = StatusProto.fromThrowable(error);
+      ErrorInfo info = ErrorInfo.getDefaultInstance();
+      long retryMs = 0;
       try {
         for (Any detail : status == null ? List.<Any>of() : status.getDetailsList()) {
           if (detail.is(ErrorInfo.class)) {
-            return new Refusal(error, detail.unpack(ErrorInfo.class));
+            info = detail.unpack(ErrorInfo.class);
+          } else if (detail.is(RetryInfo.class)) {
+            Duration delay = detail.unpack(RetryInfo.class).getRetryDelay();
+            retryMs = delay.getSeconds() * 1_000 + delay.getNanos() / 1_000_000;
           }
         }
       } catch (InvalidProtocolBufferException malformed) {
         error.addSuppressed(malformed);
       }
-      return new Refusal(error, ErrorInfo.getDefaultInstance());
+      return new Refusal(error, info, retryMs);
     }
+  }
+
+  /**
+   * Returns the wait of the server, or a pause that doubles with each failure. The random part keeps clients from
+   * calling a restarted cluster at the same time.
+   *
+   * @param refusal why the call failed; null: unknown
+   */
+  private static long pauseMs(Refusal refusal, int failures) {
+    if (refusal != null && refusal.retryMs > 0) {
+      return refusal.retryMs;
+    }
+    long longest = Math.min(PAUSE_MS_MAX, PAUSE_MS << Math.min(failures, 8));
+    return longest / 2 + ThreadLocalRandom.current().nextLong(longest / 2);
   }
 
   private synchronized ManagedChannel node() {
@@ -144,28 +194,29 @@ public final class Client implements AutoCloseable {
    */
   private <A> A call(long waitMs, Function<Channel, A> method) throws InterruptedException {
     long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(CALL_MS + waitMs);
-    while (true) {
+    for (int failures = 0; ; failures++) {
       ManagedChannel node = node();
       try {
         return method.apply(authenticated(node));
       } catch (StatusRuntimeException error) {
         Refusal refusal = Refusal.of(error);
-        if (!isLost(error.getStatus().getCode(), refusal) || System.nanoTime() > end) {
+        if (!mayRetry(error.getStatus().getCode(), refusal) || System.nanoTime() > end) {
           throw refusal;
         }
         leave(node);
-        Thread.sleep(RETRY_DELAY_MS);
+        Thread.sleep(pauseMs(refusal, failures));
       }
     }
   }
 
   /**
-   * Returns whether a failure does not tell if the request was executed. grpc-java reports a connection that closes
-   * while a call starts as UNKNOWN; each refusal of the server has a reason.
+   * Returns whether a failure does not tell if the request was executed, or the server asks for a retry. grpc-java
+   * reports a connection that closes while a call starts as UNKNOWN; each refusal of the server has a reason.
    */
-  private static boolean isLost(Status.Code code, Refusal refusal) {
+  private static boolean mayRetry(Status.Code code, Refusal refusal) {
     return code == Status.Code.UNAVAILABLE
         || code == Status.Code.DEADLINE_EXCEEDED
+        || refusal.retryMs > 0
         || code == Status.Code.UNKNOWN && refusal.reason.isEmpty();
   }
 
@@ -196,9 +247,12 @@ public final class Client implements AutoCloseable {
     return call(0, channel -> tasks(channel, 0).settleTasks(request));
   }
 
-  /** Opens a subscription; the server sends at most {@code credit} tasks that are not acknowledged. */
-  public Subscription subscribe(String tube, int credit) {
-    Subscription subscription = new Subscription(tube, credit);
+  /**
+   * Opens a subscription; the server sends at most {@code credit} tasks that are not settled. The leases outlive a
+   * lost stream for {@code sessionTtrMs}.
+   */
+  public Subscription subscribe(String tube, int credit, long sessionTtrMs) {
+    Subscription subscription = new Subscription(tube, credit, sessionTtrMs);
     subscription.open();
     return subscription;
   }
@@ -208,20 +262,27 @@ public final class Client implements AutoCloseable {
     private record Unanswered(SubscribeRequest message, CompletableFuture<List<ItemError>> answer) {}
 
     private final String tube;
-    /** Comes after the last task of a stream whose tube was dropped. */
+    private final long sessionTtrMs;
+    /** Comes after the last task of a stream that has ended for good. */
     private static final Task END = Task.newBuilder().setId(-1).build();
     private final LinkedBlockingQueue<Task> tasks = new LinkedBlockingQueue<>();
+    /** Tokens of the tasks that were sent, and whether a further task was allowed. */
+    private final Map<Long, Boolean> held = new HashMap<>();
     private final Map<String, Unanswered> unanswered = new LinkedHashMap<>();
+    /** Number of tasks that the server may still send. */
     private int credit;
     private String session = "";
+    private int failures;
     private boolean isClosed;
     /** Why the stream has ended for good; set before END comes. */
     private volatile Refusal refusal;
     private ClientCallStreamObserver<SubscribeRequest> stream;
+    private boolean isOpen;
 
-    private Subscription(String tube, int credit) {
+    private Subscription(String tube, int credit, long sessionTtrMs) {
       this.tube = tube;
       this.credit = credit;
+      this.sessionTtrMs = sessionTtrMs;
     }
 
     private synchronized void open() {
@@ -234,17 +295,82 @@ public final class Client implements AutoCloseable {
           SubscribeRequest.Open.newBuilder()
               .addSources(TakeSource.newBuilder().setTube(tube))
               .setSessionId(session)
-              .setSessionTtrMs(SESSION_TTR_MS);
+              .setSessionTtrMs(sessionTtrMs);
+      // The credit follows when the stream is open: if this message or its answer is lost, no task is lost with it.
       stream.onNext(SubscribeRequest.newBuilder().setOpen(open).build());
-      if (credit > 0) {
-        stream.onNext(creditMessage(credit));
+    }
+
+    /**
+     * Releases the tasks that were in transit when a stream was cut, allows the tasks that the server may still send,
+     * and repeats the settlements without an answer.
+     */
+    private void resume(SubscribeResponse.Opened opened) {
+      session = opened.getSessionId();
+      failures = 0;
+      isOpen = true;
+      List<Long> lost =
+          opened.getHeldList().stream().map(Task::getToken).filter(token -> !held.containsKey(token)).toList();
+      if (!lost.isEmpty()) {
+        Settlement.Release release = Settlement.Release.newBuilder().setDelayMs(0).setUncounted(true).build();
+        keep(Settlement.newBuilder().addAllTokens(lost).setRelease(release).build());
       }
-      // With the idempotency key, a settlement that is sent again has one effect.
-      unanswered.values().forEach(each -> stream.onNext(each.message));
+      if (credit > 0) {
+        send(creditMessage(credit));
+      }
+      unanswered.values().forEach(each -> send(each.message));
+    }
+
+    /** Returns a message that is repeated until it is answered. With the idempotency key, it has one effect. */
+    private Unanswered keep(Settlement settlement) {
+      String key = newRequestId();
+      SubscribeRequest message =
+          SubscribeRequest.newBuilder().setRequestId(key).setIdempotencyKey(key).addSettlements(settlement).build();
+      Unanswered kept = new Unanswered(message, new CompletableFuture<>());
+      unanswered.put(key, kept);
+      return kept;
+    }
+
+    private void send(SubscribeRequest message) {
+      if (isOpen) {
+        try {
+          stream.onNext(message);
+        } catch (IllegalStateException ended) {
+          // The next stream sends the credit and the settlements again.
+        }
+      }
+    }
+
+    private synchronized void sendAgain(Unanswered kept) {
+      if (unanswered.containsKey(kept.message.getRequestId())) {
+        send(kept.message);
+      }
     }
 
     private SubscribeRequest creditMessage(int tasks) {
       return SubscribeRequest.newBuilder().setCredit(SubscribeRequest.Credit.newBuilder().setTasks(tasks)).build();
+    }
+
+    private void settled(SubscribeResponse.Settled settled) {
+      Unanswered found = unanswered.get(settled.getRequestId());
+      if (found == null) {
+        return;
+      }
+      if (SETTLED_AGAIN.contains(settled.getError().getReason())) {
+        after(SETTLED_PAUSE_MS, () -> sendAgain(found));
+        return;
+      }
+      unanswered.remove(settled.getRequestId());
+      if (settled.hasError()) {
+        // The message was refused as a whole: the tasks are still leased.
+        found.answer.completeExceptionally(new Refusal(settled.getError()));
+        return;
+      }
+      held.keySet().removeAll(found.message.getSettlements(0).getTokensList());
+      found.answer.complete(settled.getErrorsList());
+    }
+
+    private void after(long delayMs, Runnable action) {
+      CompletableFuture.delayedExecutor(delayMs, TimeUnit.MILLISECONDS).execute(action);
     }
 
     private final class Reader implements ClientResponseObserver<SubscribeRequest, SubscribeResponse> {
@@ -263,33 +389,33 @@ public final class Client implements AutoCloseable {
       public void onNext(SubscribeResponse answer) {
         synchronized (Subscription.this) {
           if (answer.hasOpened()) {
-            session = answer.getOpened().getSessionId();
+            resume(answer.getOpened());
           }
           credit -= answer.getTasksCount();
-          for (SubscribeResponse.Settled settled : answer.getSettledList()) {
-            Unanswered found = unanswered.remove(settled.getRequestId());
-            if (found != null) {
-              found.answer.complete(settled.getErrorsList());
-            }
-          }
+          answer.getTasksList().forEach(task -> held.put(task.getToken(), false));
+          answer.getSettledList().forEach(Subscription.this::settled);
+          tasks.addAll(answer.getTasksList());
         }
-        tasks.addAll(answer.getTasksList());
       }
 
       @Override
       public void onError(Throwable error) {
-        if (error instanceof StatusRuntimeException failed) {
-          Refusal found = Refusal.of(failed);
-          if (found.reason.equals("TUBE_NOT_FOUND")) {
-            // All tubes of the stream were dropped: a new stream would be refused too.
+        Refusal found = error instanceof StatusRuntimeException failed ? Refusal.of(failed) : null;
+        synchronized (Subscription.this) {
+          isOpen = false;
+          if (found != null && found.reason.equals("SESSION_NOT_FOUND")) {
+            forgetSession();
+          } else if (found != null && !found.reason.isEmpty() && found.retryMs == 0) {
+            // A new stream would be refused too, for example because all tubes of the stream were dropped.
             refusal = found;
             tasks.add(END);
             return;
           }
+          // The server said go_away, or the connection is lost: go on with another node.
+          leave(node);
+          after(pauseMs(found, failures), Subscription.this::open);
+          failures++;
         }
-        // The server said go_away, or the connection is lost: go on with another node.
-        leave(node);
-        CompletableFuture.delayedExecutor(RETRY_DELAY_MS, TimeUnit.MILLISECONDS).execute(Subscription.this::open);
       }
 
       @Override
@@ -298,7 +424,16 @@ public final class Client implements AutoCloseable {
       }
     }
 
-    /** Returns the next task, or null after the time; throws a Refusal if the tube was dropped. */
+    /** Drops the tasks that nobody works on: their leases have ended, and other consumers get them. */
+    private void forgetSession() {
+      session = "";
+      List<Task> dropped = new ArrayList<>();
+      tasks.drainTo(dropped);
+      dropped.forEach(task -> held.remove(task.getToken()));
+      credit += dropped.size();
+    }
+
+    /** Returns the next task, or null after the time; throws a Refusal, for example if the tube was dropped. */
     public Task next(long waitMs) throws InterruptedException {
       Task task = tasks.poll(waitMs, TimeUnit.MILLISECONDS);
       if (task == END) {
@@ -308,29 +443,40 @@ public final class Client implements AutoCloseable {
       return task;
     }
 
-    /** Acknowledges tasks on the stream, allows as many further tasks, and returns the refused leases. */
+    /**
+     * Acknowledges tasks on the stream, allows as many further tasks, and returns the refused leases; throws a Refusal
+     * if the whole message was refused.
+     */
     public List<ItemError> acknowledge(List<Long> tokens)
         throws InterruptedException, ExecutionException, TimeoutException {
-      String key = newRequestId();
-      SubscribeRequest message =
-          SubscribeRequest.newBuilder()
-              .setRequestId(key)
-              .setIdempotencyKey(key)
-              .addSettlements(
-                  Settlement.newBuilder().addAllTokens(tokens).setAck(Settlement.Ack.getDefaultInstance()))
-              .build();
-      CompletableFuture<List<ItemError>> answer = new CompletableFuture<>();
+      Unanswered kept;
       synchronized (this) {
-        unanswered.put(key, new Unanswered(message, answer));
-        credit += tokens.size();
-        try {
-          stream.onNext(message);
-          stream.onNext(creditMessage(tokens.size()));
-        } catch (IllegalStateException ended) {
-          // The next stream sends the settlement and the credit again.
+        kept = keep(Settlement.newBuilder().addAllTokens(tokens).setAck(Settlement.Ack.getDefaultInstance()).build());
+        send(kept.message);
+        int allowed = 0;
+        for (Long token : tokens) {
+          // Each task allows one further task, also if it is settled twice.
+          if (held.replace(token, false, true)) {
+            allowed++;
+          }
+        }
+        credit += allowed;
+        if (allowed > 0) {
+          send(creditMessage(allowed));
         }
       }
-      return answer.get(CALL_MS, TimeUnit.MILLISECONDS);
+      try {
+        return kept.answer.get(CALL_MS, TimeUnit.MILLISECONDS);
+      } catch (ExecutionException failed) {
+        if (failed.getCause() instanceof Refusal refused) {
+          throw refused;
+        }
+        throw failed;
+      } finally {
+        synchronized (this) {
+          unanswered.remove(kept.message.getRequestId());
+        }
+      }
     }
 
     /** Ends the stream and its session; tasks that are still leased go to other consumers at once. */

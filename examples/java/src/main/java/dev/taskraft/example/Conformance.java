@@ -37,6 +37,7 @@ final class Conformance {
     String delay_ms;
     String increment_ms;
     int credit;
+    long session_ttr_ms = Client.SESSION_TTR_MS;
   }
 
   private static final class CommandTask {
@@ -83,7 +84,7 @@ final class Conformance {
       case "settle":
         return Map.of("errors", items(client.settle(settlement(command)).getErrorsList()));
       case "subscribe":
-        subscription = client.subscribe(command.tube, command.credit);
+        subscription = client.subscribe(command.tube, command.credit, command.session_ttr_ms);
         return Map.of();
       case "next":
         Map<String, Object> answer = new LinkedHashMap<>();

@@ -34,7 +34,7 @@ public final class Main {
   }
 
   private static void consume(Client client, String tube, int count) throws Exception {
-    Client.Subscription subscription = client.subscribe(tube, 10);
+    Client.Subscription subscription = client.subscribe(tube, 10, Client.SESSION_TTR_MS);
     for (int done = 0; done < count; ) {
       Task task = subscription.next(60_000);
       if (task == null) {
