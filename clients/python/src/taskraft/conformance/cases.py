@@ -2,122 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from taskraft.conformance.program import (
-    CaseSkipped,
-    ClientProgram,
-    RuleBroken,
-    decoded,
-    encoded,
+from taskraft.conformance.lost_message import LostMessage
+from taskraft.conformance.program import RuleBroken, decoded, encoded
+from taskraft.conformance.stage import Stage, expect
+from taskraft.conformance.stream_cases import (
+    dropped_tube,
+    expired_session,
+    new_leader,
+    refused_settlement,
+    stream_cut_at_each_message,
+    subscription,
+    subscription_after_a_cut,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from taskraft import Client
-    from taskraft._sync_tube import Tube
-    from taskraft.conformance.proxy import CuttableProxy
-
-FOLLOW_SECONDS: Final = 15.0
-"""Maximum time in which a client goes on after a lost connection or a new leader, in seconds."""
-
-END_SECONDS: Final = 3.0
-"""Maximum time in which a client reports the end of a stream, in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """The program, the cluster and the tube of one case.
-
-    Args:
-        program: the client program under test.
-        client: a Python client that looks at the cluster directly.
-        proxies: the proxies between the program and the nodes.
-        tube: an empty tube of the case.
-    """
-
-    program: ClientProgram
-    client: Client
-    proxies: Sequence[CuttableProxy]
-    tube: Tube
-
-    def put(self, *payloads: bytes, **options: object) -> list[str]:
-        """Let the program put tasks; return their ids.
-
-        Raises:
-            RuleBroken: a task was refused, or there is not one id for each task.
-        """
-        tasks = [{"payload": encoded(payload)} for payload in payloads]
-        answer = self.program.succeed("put", tube=self.tube.name, tasks=tasks, **options)
-        ids = [str(each) for each in answer.get("task_ids", ())]
-        expect("errors of the put", answer.get("errors", []), [])
-        expect("number of task ids", len(ids), len(payloads))
-        return ids
-
-    def take(
-        self, tasks_max: int = 10, wait_ms: int = 0, **options: object
-    ) -> list[dict[str, Any]]:
-        """Let the program take tasks."""
-        answer = self.program.succeed(
-            "take",
-            tube=self.tube.name,
-            tasks_max=tasks_max,
-            wait_ms=str(wait_ms),
-            **options,
-        )
-        return list(answer["tasks"])
-
-    def settle(self, action: str, *tokens: str, **options: object) -> list[tuple[int, str]]:
-        """Let the program settle leases; return item and reason of each refused lease."""
-        answer = self.program.succeed("settle", action=action, tokens=tokens, **options)
-        return [(each["item"], each["reason"]) for each in answer.get("errors", ())]
-
-    def next(self, seconds: float) -> dict[str, Any] | None:
-        """Return the next task of the program's subscription, or None."""
-        answer = self.program.succeed("next", wait_ms=str(int(seconds * 1_000)))
-        task: dict[str, Any] | None = answer["task"]
-        return task
-
-    def count(self, state: str) -> int:
-        """Return the number of tasks of the tube in a state, such as "taken"."""
-        number: int = getattr(self.tube.stats().tasks, state)
-        return number
-
-    def skip_if_puts_create_tubes(self, because: str) -> None:
-        """Skip the rest of the case if the cluster setting ``auto_create_tubes`` is on.
-
-        Raises:
-            CaseSkipped: the setting is on.
-        """
-        if self.client.configure().auto_create_tubes:
-            raise CaseSkipped(f"auto_create_tubes is on: {because}")
-
-    def until(
-        self, what: str, condition: Callable[[], bool], seconds: float = FOLLOW_SECONDS
-    ) -> None:
-        """Wait until a condition holds.
-
-        Raises:
-            RuleBroken: the condition does not hold in time.
-        """
-        end = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > end:
-                raise RuleBroken(f"not within {seconds:g} s: {what}")
-            time.sleep(0.05)
-
-
-def expect(what: str, found: object, wanted: object) -> None:
-    """Compare two values.
-
-    Raises:
-        RuleBroken: they differ.
-    """
-    if found != wanted:
-        raise RuleBroken(f"{what}: {found!r}, not {wanted!r}")
 
 
 def put_take_acknowledge(stage: Stage) -> None:
@@ -195,14 +96,13 @@ def natural_keys(stage: Stage) -> None:
 def lost_answers(stage: Stage) -> None:
     """Retries a put whose answer was lost; the put has one effect."""
     stage.put(b"the connection is open")
-    payload = b"z" * 1_000
+    lost = LostMessage(is_request=False, number=1)
     for proxy in stage.proxies:
-        proxy.cut_next_answer(min_bytes=len(payload))
-    ids = stage.put(*[payload] * 20)
-    lost = sum(proxy.has_cut for proxy in stage.proxies)
+        proxy.lose(lost)
+    ids = stage.put(*[b"z" * 1_000] * 20)
     for proxy in stage.proxies:
         proxy.accept()
-    if not lost:
+    if not lost.has_happened:
         raise RuleBroken(
             "no answer was lost; the program must use the addresses in TASKRAFT_TARGET"
         )
@@ -244,84 +144,6 @@ def other_settlements(stage: Stage) -> None:
     expect("states", sorted(states), ["BURIED", "DELAYED"])
 
 
-def subscription(stage: Stage) -> None:
-    """Takes tasks from a stream within its credit, and acknowledges them on the stream."""
-    for number in range(5):
-        stage.tube.put(str(number))
-    stage.program.succeed("subscribe", tube=stage.tube.name, credit=2)
-    tasks = [stage.next(FOLLOW_SECONDS) for _ in range(2)]
-    found = [decoded(task["payload"]) for task in tasks if task is not None]
-    expect("payloads", found, [b"0", b"1"])
-    expect("a task beyond the credit", stage.next(0.3), None)
-    expect("taken tasks", stage.count("taken"), 2)
-    assert tasks[0] is not None
-    answer = stage.program.succeed("stream_ack", tokens=[tasks[0]["token"]])
-    expect("refused acknowledgements", answer.get("errors", []), [])
-    third = stage.next(FOLLOW_SECONDS)
-    expect("payload after the acknowledgement", third and decoded(third["payload"]), b"2")
-    stage.program.succeed("unsubscribe")
-    stage.until("leases end with the subscription", lambda: stage.count("taken") == 0, 3)
-
-
-def subscription_after_a_cut(stage: Stage) -> None:
-    """Opens a lost stream again, and keeps the leases of its session."""
-    stage.tube.put("first")
-    stage.program.succeed("subscribe", tube=stage.tube.name, credit=1)
-    task = stage.next(FOLLOW_SECONDS)
-    expect("payload", task and decoded(task["payload"]), b"first")
-    assert task is not None
-    for proxy in stage.proxies:
-        proxy.cut()
-    _acknowledge_at_last(stage, task)
-    stage.tube.put("second")
-    second = stage.next(FOLLOW_SECONDS)
-    expect("payload after the cut", second and decoded(second["payload"]), b"second")
-    stage.program.succeed("unsubscribe")
-
-
-def new_leader(stage: Stage) -> None:
-    """Puts, takes and keeps its subscription when another node becomes the leader."""
-    stage.program.succeed("subscribe", tube=stage.tube.name, credit=1)
-    for round_ in range(2):
-        stage.client.transfer_leadership()
-        (task_id,) = stage.put(f"round {round_}".encode())
-        task = stage.next(FOLLOW_SECONDS)
-        expect("id of the task", task and task["id"], task_id)
-        assert task is not None
-        _acknowledge_at_last(stage, task)
-    stage.program.succeed("unsubscribe")
-
-
-def _acknowledge_at_last(stage: Stage, task: Mapping[str, Any]) -> None:
-    """Let the program acknowledge a task on the stream, and wait until the task is removed."""
-    answer = stage.program.succeed("stream_ack", tokens=[task["token"]])
-    expect("refused acknowledgements", answer.get("errors", []), [])
-    stage.until("the acknowledged task is gone", lambda: stage.count("taken") == 0)
-
-
-def dropped_tube(stage: Stage) -> None:
-    """Reports that the tube of a stream was dropped, and does not open the stream again."""
-    stage.skip_if_puts_create_tubes("a stream waits for the next put")
-    stage.tube.put("first")
-    stage.program.succeed("subscribe", tube=stage.tube.name, credit=1)
-    task = stage.next(FOLLOW_SECONDS)
-    expect("payload", task and decoded(task["payload"]), b"first")
-    assert task is not None
-    _acknowledge_at_last(stage, task)
-    stage.client.drop_tube(stage.tube.name, force=True)
-    try:
-        error = stage.program.fail("next", wait_ms=str(int(END_SECONDS * 1_000)))
-    finally:
-        stage.client.create_tube(stage.tube.name)
-    expect("code", error.get("code"), "NOT_FOUND")
-    expect("reason", error.get("reason"), "TUBE_NOT_FOUND")
-    stage.tube.put("second")
-    error = stage.program.fail("next", wait_ms="500")
-    expect("reason for a later tube of the same name", error.get("reason"), "TUBE_NOT_FOUND")
-    expect("tasks taken by a stream that has ended", stage.count("taken"), 0)
-    stage.program.succeed("unsubscribe")
-
-
 def large_batches(stage: Stage) -> None:
     """Puts and takes 1 000 tasks with 3 kB each in one call."""
     ids = stage.put(*[b"x" * 3_000] * 1_000)
@@ -343,6 +165,9 @@ CASES: Final[Sequence[Callable[[Stage], None]]] = (
     other_settlements,
     subscription,
     subscription_after_a_cut,
+    stream_cut_at_each_message,
+    expired_session,
+    refused_settlement,
     new_leader,
     dropped_tube,
     large_batches,

@@ -7,13 +7,15 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Final
 
+from taskraft.conformance.lost_message import MessageFrames
+
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from taskraft.conformance.lost_message import LostMessage
+
 _BYTES: Final = 65_536
 _HOST: Final = "127.0.0.1"
-_CONTROL_BYTES: Final = 40
-"""Frames of the connection alone, such as acknowledged pings and window updates, are shorter."""
 
 
 class CuttableProxy:
@@ -28,14 +30,10 @@ class CuttableProxy:
         self._target = (host.strip("[]"), int(port))
         self._lock = threading.Lock()
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
-        self._cuts_answer = False
-        self._min_bytes = 0
-        self._asked: set[socket.socket] = set()
-        """Sockets to the node of connections that have sent bytes since ``cut_next_answer``."""
+        self._lost: LostMessage | None = None
         self._accepts = True
         self._listener = socket.create_server((_HOST, 0))
         self.address: Final = f"{_HOST}:{self._listener.getsockname()[1]}"
-        self._cut = threading.Event()
         threading.Thread(target=self._serve, daemon=True).start()
 
     def __enter__(self) -> CuttableProxy:
@@ -53,22 +51,9 @@ class CuttableProxy:
         self._listener.close()
         self.cut()
 
-    def cut_next_answer(self, min_bytes: int) -> None:
-        """Cut a connection when its node answers the next request; the answer is lost.
-
-        Args:
-            min_bytes: minimum size of the request; smaller messages, such as pings, pass.
-        """
-        with self._lock:
-            self._asked.clear()
-            self._cut.clear()
-            self._min_bytes = min_bytes
-            self._cuts_answer = True
-
-    @property
-    def has_cut(self) -> bool:
-        """Return whether an answer was lost since ``cut_next_answer``."""
-        return self._cut.is_set()
+    def lose(self, message: LostMessage) -> None:
+        """Lose a message and cut its connection; several proxies can count the same messages."""
+        self._lost = message
 
     def refuse(self) -> None:
         """Cut all connections, and close new connections at once."""
@@ -76,9 +61,9 @@ class CuttableProxy:
         self.cut()
 
     def accept(self) -> None:
-        """Accept connections again, and lose no further answers."""
+        """Accept connections again, and lose no message."""
         self._accepts = True
-        self._cuts_answer = False
+        self._lost = None
 
     def cut(self) -> None:
         """Cut all connections."""
@@ -114,31 +99,25 @@ class CuttableProxy:
         source: socket.socket,
         sink: socket.socket,
     ) -> None:
-        """Copy bytes from one socket to the other until one end closes, or an answer is cut."""
+        """Copy bytes from one socket to the other until one end closes, or a message is lost."""
+        is_request = source is pair[0]
+        frames = MessageFrames(is_request=is_request)
         with contextlib.suppress(OSError):
             while received := source.recv(_BYTES):
-                if self._loses(pair, source, len(received)):
-                    break
-                sink.sendall(received)
+                for frame, is_message in frames.split(received):
+                    if self._is_lost(frames, is_request=is_request, is_message=is_message):
+                        self._close(pair)
+                        return
+                    sink.sendall(frame)
         self._close(pair)
 
-    def _loses(
-        self, pair: tuple[socket.socket, socket.socket], source: socket.socket, size: int
-    ) -> bool:
-        """Return whether these bytes are an answer that must be lost."""
-        client, node = pair
-        if not self._cuts_answer:
+    def _is_lost(self, frames: MessageFrames, *, is_request: bool, is_message: bool) -> bool:
+        lost = self._lost
+        if lost is None:
             return False
-        with self._lock:
-            if source is client:
-                if size >= self._min_bytes:
-                    self._asked.add(node)
-                return False
-            if node in self._asked and size > _CONTROL_BYTES and self._cuts_answer:
-                self._cuts_answer = False
-                self._cut.set()
-                return True
-        return False
+        if frames.is_encrypted:
+            lost.encrypted()
+        return is_message and lost.is_lost(is_request=is_request)
 
     def _close(self, pair: tuple[socket.socket, socket.socket]) -> None:
         with self._lock:

@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from taskraft.conformance.cases import CASES, Stage
+from taskraft.conformance.cases import CASES
 from taskraft.conformance.program import CaseSkipped, ClientProgram, RuleBroken
 from taskraft.conformance.proxy import CuttableProxy
+from taskraft.conformance.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
