@@ -30,7 +30,7 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
-ATTEMPT_S, RETRY_S = 5, 20
+ATTEMPT_S, RETRY_S = 5, 5 if FAULT else 20
 PAUSE_S, PAUSE_S_MAX = 0.05, 1
 AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 SETTLED_AGAIN = [

@@ -92,6 +92,11 @@ def test_a_program_with_the_generated_stubs_of_python_keeps_all_rules(cluster):
     assert violations(own_program(), cluster) == {}
 
 
+def test_the_python_client_keeps_all_rules(cluster):
+    program = str(Path(__file__).parent / "client_program.py")
+    assert violations([sys.executable, program], cluster) == {}
+
+
 @pytest.mark.parametrize("creates", [True, False])
 def test_a_case_is_skipped_if_puts_create_tubes(creates, cluster):
     cases = ("refused_calls", "dropped_tube")
