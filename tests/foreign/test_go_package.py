@@ -1,5 +1,6 @@
-"""The Go package of the contract can be imported under the path in its go_package."""
+"""The Go package of the contract can be imported, and a channel to all nodes can be opened."""
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 
 from tests.foreign.conftest import BUILD_TIMEOUT_S, HERE, ROOT, require, run
 
+PAGE = ROOT / "docs/languages.md"
+GO_BLOCK = re.compile(r"```go\n(.*?)```", re.DOTALL)
 IMPORT_PATH = "taskraft.dev/proto"
 TEMPLATE = f"""
 version: v2
@@ -28,18 +31,21 @@ import (
 )
 
 func main() {{
-	fmt.Println(pb.TaskService_PutTasks_FullMethodName, pb.Task_READY)
+	connection, err := dialAll([]string{{"127.0.0.1:1", "127.0.0.1:2"}}, `CONFIG`)
+	fmt.Println(pb.TaskService_PutTasks_FullMethodName, pb.Task_READY, connection.Target(), err)
 }}
 """
 
 
 @pytest.mark.foreign
-def test_a_module_imports_the_contract_by_its_own_path(tmp_path):
+def test_a_module_imports_the_contract_by_its_own_path_and_uses_all_nodes(tmp_path):
     require("go")
     for name in ("go.mod", "go.sum"):
         shutil.copy(HERE / "go" / name, tmp_path / name)
     (tmp_path / "buf.gen.yaml").write_text(TEMPLATE)
-    (tmp_path / "main.go").write_text(PROGRAM)
+    config = (ROOT / "proto/taskraft/v1/service_config.json").read_text()
+    (tmp_path / "main.go").write_text(PROGRAM.replace("CONFIG", config))
+    (tmp_path / "nodes.go").write_text(GO_BLOCK.search(PAGE.read_text())[1])
     buf, contract = str(Path(sys.executable).parent / "buf"), str(ROOT / "proto")
     run(
         *(buf, "generate", contract, "--path", f"{contract}/taskraft/v1"),
@@ -50,4 +56,4 @@ def test_a_module_imports_the_contract_by_its_own_path(tmp_path):
     edit = ("-require", f"{IMPORT_PATH}@v0.0.0", "-replace", f"{IMPORT_PATH}=./contract")
     run("go", "mod", "edit", *edit, folder=tmp_path, timeout_s=BUILD_TIMEOUT_S)
     printed = run("go", "run", ".", folder=tmp_path, timeout_s=BUILD_TIMEOUT_S)
-    assert printed == "/taskraft.v1.TaskService/PutTasks READY\n"
+    assert printed == "/taskraft.v1.TaskService/PutTasks READY taskraft:///nodes <nil>\n"
