@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -113,6 +114,11 @@ func Dial() (*Client, error) {
 		connection, err := grpc.NewClient("passthrough:///"+address,
 			grpc.WithTransportCredentials(transport),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20)),
+			// By default, the library waits up to two minutes before it connects again.
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: pauseMin, Multiplier: 2, Jitter: 0.2, MaxDelay: pauseMax},
+				MinConnectTimeout: attemptTimeout,
+			}),
 			// A silent stream lives as long as its connection; pings find a lost connection.
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}))
 		if err != nil {

@@ -78,7 +78,9 @@ class Stub:
 
 class Program:
     def __init__(self, addresses):
-        channels = [grpc.insecure_channel(address) for address in addresses]
+        # By default, the library waits up to two minutes before it connects again.
+        options = [("grpc.max_reconnect_backoff_ms", int(PAUSE_S_MAX * 1_000))]
+        channels = [grpc.insecure_channel(address, options) for address in addresses]
         self.stubs = itertools.cycle([Stub(channel) for channel in channels])
         self.stub = next(self.stubs)
         self.stream = None

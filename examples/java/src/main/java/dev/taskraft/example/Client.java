@@ -176,6 +176,8 @@ public final class Client implements AutoCloseable {
   private synchronized void leave(ManagedChannel node) {
     if (node == node()) {
       place++;
+      // Without this, the library waits up to two minutes before it connects again.
+      node().resetConnectBackoff();
     }
   }
 
