@@ -85,6 +85,51 @@ def test_an_option_that_cannot_be_used_is_refused_at_import(app, options, told):
         app.task(**options)(two)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "told"),
+    [
+        ({"cron": "0 0 31 2 *"}, "cron is not valid: Bad day-of-month"),
+        ({"cron": "0 0 31 4,6 */2"}, "cron is not valid: Bad day-of-month"),
+        ({"cron": "99 0 * * *"}, "cron is not valid: Bad minute"),
+        ({"cron": "*/61 0 * * *"}, "cron has the number 61 in minute, which is too large"),
+        ({"cron": "\ud800 * * * *"}, "surrogates"),
+        ({"cron": None}, "cron must be a string"),
+        ({"cron": "0 0 * * *", "time_zone": "Europe/Nowhere"}, "is not a known time zone"),
+        ({"cron": "0 0 * * *", "time_zone": "localtime"}, "is a setting of one machine"),
+        ({"cron": "0 0 * * *", "time_zone": 1}, "time_zone must be a string"),
+    ],
+)
+def test_a_schedule_that_has_no_times_is_refused_at_import(app, schedule, told):
+    with pytest.raises(InvalidTask, match=told):
+        app.task(**schedule)(handlers.report)
+    assert not app.tasks
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "told"),
+    [
+        ("mail*", {}, "1 to 128 of the characters"),
+        ("", {}, "1 to 128 of the characters"),
+        (7, {}, "1 to 128 of the characters"),
+        ("mail", {"kind": "lifo"}, "kind must be one of"),
+        ("mail", {"rate": 1}, "no option rate"),
+        ("mail", {"ttl": "soon"}, "ttl"),
+    ],
+)
+def test_a_tube_that_cannot_be_made_is_refused_at_import(app, name, settings, told):
+    with pytest.raises(InvalidTask, match=told):
+        app.tube(name, **settings)
+    assert not app.tubes
+
+
+def test_a_consumer_of_no_tube_and_a_consumer_that_runs_nothing_are_refused_at_import(app):
+    with pytest.raises(InvalidTask, match="1 to 128 of the characters"):
+        app.consumer("mail*")
+    with pytest.raises(InvalidTask, match="a generator"):
+        app.consumer("mail")(async_generator)
+    assert not app.consumers
+
+
 def test_a_second_task_of_one_name_is_refused(app):
     app.task(two)
     with pytest.raises(InvalidTask, match="exists already"):

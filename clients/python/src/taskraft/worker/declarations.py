@@ -19,7 +19,7 @@ from typing import (
 from taskraft._arguments import check_known, whole_number
 from taskraft._async_work import AsyncHandler
 from taskraft._durations import seconds
-from taskraft._tube_settings import Kind, TubeSettings
+from taskraft._tube_settings import Kind, TubeSettings, create_request
 from taskraft.worker.clients import AppClients
 from taskraft.worker.context import Context
 from taskraft.worker.errors import InvalidTask
@@ -30,7 +30,9 @@ from taskraft.worker.options import (
     BatchOptions,
     ConsumerOptions,
     TaskOptions,
+    check_tube_name,
 )
+from taskraft.worker.signature import check_runs
 from taskraft.worker.task import BatchDecorator, TaskDecorator, TaskFunction
 
 if TYPE_CHECKING:
@@ -166,10 +168,13 @@ class Declarations:
 
         Raises:
             TypeError: an option is unknown.
+            InvalidTask: the name of the tube is not valid, or the function is a generator.
         """
         check_known(options, ConsumerOptions, "a consumer has no option")
+        _check_tube_name(tube)
 
         def decorate(handler: AsyncHandler) -> AsyncHandler:
+            check_runs(handler, f"the consumer of {tube}")
             self.consumers.append((tube, handler, options))
             return handler
 
@@ -189,7 +194,16 @@ class Declarations:
         return task
 
     def tube(self, name: str, kind: Kind = "fifottl", **settings: Unpack[TubeSettings]) -> None:
-        """Declare a tube; a worker creates the tube at its start if it does not exist."""
+        """Declare a tube; a worker creates the tube at its start if it does not exist.
+
+        Raises:
+            InvalidTask: the name, the kind or an option is not valid.
+        """
+        _check_tube_name(name)
+        try:
+            create_request(name, kind, driver="", if_not_exists=True, profile="", settings=settings)
+        except (TypeError, ValueError) as error:
+            raise InvalidTask(f"the tube {name}: {error}") from error
         self.tubes[name] = (kind, settings)
 
     def lifespan(self, f: Lifespan) -> Lifespan:
@@ -227,3 +241,10 @@ class Declarations:
         of_tasks = (task.tube for task in self.tasks.values())
         of_consumers = (tube for tube, _, _ in self.consumers)
         return list(dict.fromkeys([*self.tubes, *of_tasks, *of_consumers]))
+
+
+def _check_tube_name(name: str) -> None:
+    try:
+        check_tube_name(name)
+    except ValueError as error:
+        raise InvalidTask(str(error)) from error

@@ -14,7 +14,7 @@ class WorkerError(Exception):
 
 
 class InvalidTask(WorkerError, TypeError):
-    """A decorated function or its options cannot be a task; raised at import."""
+    """A decorated function, a tube or their options cannot be used; raised at import."""
 
 
 class EncodeError(WorkerError, TypeError):

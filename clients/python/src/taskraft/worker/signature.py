@@ -164,5 +164,12 @@ def _check_function(function: Callable[..., Any], name: str) -> None:
         raise InvalidTask(
             f"{name} cannot be a task: a worker could not import it; define it at module level"
         )
+    check_runs(function, name)
+
+
+def check_runs(function: Callable[..., Any], name: str) -> None:
+    """Raise InvalidTask if a call of the function runs none of its code."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidTask(f"{name} cannot be a task: a call of a generator runs none of its code")
+        raise InvalidTask(
+            f"{name} cannot be a handler: a call of a generator runs none of its code"
+        )

@@ -243,9 +243,11 @@ class TaskFunction(Generic[P, R]):
         self.upgrades = {f"{prefix}{name}": one for name, one in self.upgrades.items()}
 
     def _schedule(self, options: TaskOptions) -> tuple[str, ScheduleOptions] | None:
-        """Return the schedule of the task; raise InvalidTask if it cannot be put without arguments.
+        """Return the schedule of the task.
 
-        The server checks the cron expression and the time zone.
+        Raises:
+            InvalidTask: the task cannot be put without arguments, or the server would refuse the
+                cron expression or the time zone.
         """
         if "cron" not in options:
             return None
@@ -253,8 +255,15 @@ class TaskFunction(Generic[P, R]):
             missing = ", ".join(sorted(self.signature.required))
             raise InvalidTask(f"{self.name}: with cron, these parameters need defaults: {missing}")
         given: Any = {name: options[name] for name in SCHEDULE_OPTIONS if name in options}
+        from taskraft.worker.schedule_times import (  # noqa: PLC0415 - most tasks have no schedule
+            check_cron,
+            check_time_zone,
+        )
+
         try:
-            schedule_message(self.name, options["cron"], self._plan((), {}), given)
+            message = schedule_message(self.name, options["cron"], self._plan((), {}), given)
+            check_cron(message.cron)
+            check_time_zone(message.time_zone)
         except (TypeError, ValueError) as error:
             raise InvalidTask(f"{self.name}: {error}") from error
         return options["cron"], given
