@@ -61,6 +61,13 @@ KINDS = {
 }
 """Exceptions by the name of their type; none of them stands for a request of the worker."""
 
+RESULTS = {
+    "too large": "x" * (1 << 20),
+    "wrong type": 5,
+    "no text": "\ud800",
+}
+"""Results that can never be stored, of handlers that return a str."""
+
 DEPENDENCY_PLACES = ("shared", "open", "enter", "exit", "aenter", "aexit")
 """The shared one comes first: it is not opened again after a success."""
 PLACES = (*DEPENDENCY_PLACES, "handler", "run", "ran", "settle", "decode", "encode")
@@ -129,6 +136,8 @@ def in_thread(
 
 def ended(ctx, kind):
     fail_at("handler", ctx, kind)
+    if kind in RESULTS:
+        return RESULTS[kind]
     return f"result {kind}"
 
 
@@ -193,5 +202,5 @@ app = App(
     "failing", defaults={"pool": "process", "tube": "worker"}, middleware=[FailingMiddleware()]
 )
 """An app whose tasks run in processes; a spawned process imports this module."""
-for one_place in ("fine", *PLACES):
+for one_place in ("fine", "result", *PLACES):
     app.task(name=one_place, codec=FailingCodec(one_place))(in_thread)

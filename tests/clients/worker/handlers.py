@@ -131,13 +131,15 @@ async def report(ctx: Context) -> None:
 
 
 async def index(rows: list[int]) -> list[str]:
-    """Index rows; the row 13 fails, and 99 fails all rows."""
+    """Index rows; the row 13 fails, 99 fails all rows, and 7 and 8 return no list of results."""
     events.append(rows)
     if 99 in rows:
         raise LookupError("no index")
     if 13 in rows:
         results = [str(row) for row in rows]
         raise BatchError({rows.index(13): ValueError("unlucky")}, results)
+    if 8 in rows:
+        return "all"
     return ["one"] if 7 in rows else [str(row) for row in rows]
 
 

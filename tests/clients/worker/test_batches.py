@@ -22,6 +22,7 @@ def batched(app, handler, **options):
         ((1, 99, 3), ["LookupError: no index"] * 3),
         ((1, [2], 3), ["'1'", "DecodeError: must be int, not [2]", "'3'"]),
         (([1], [2], [3]), [f"DecodeError: must be int, not [{row}]" for row in (1, 2, 3)]),
+        ((1, 8, 3), ["InvalidResult: worker must return a list of 3 results, not 'all'"] * 3),
         ((1, 7, 3), ["TypeError: worker must return a list of 3 results, not ['one']"] * 3),
     ],
 )

@@ -84,6 +84,67 @@ async def test_an_exception_of_any_kind_is_a_failed_attempt(app, caplog, pool, p
     assert len(caplog.records) <= 2 * len(KINDS)
 
 
+REJECTED = {
+    "too large": ("BURIED", 1, "has 1048578 bytes; the server stores at most 1048576"),
+    "wrong type": ("BURIED", 1, "must be str, not 5"),
+    "no text": ("BURIED", 1, "surrogates not allowed"),
+}
+"""State, attempts, and end of the failure."""
+
+
+async def rejected(app, task):
+    """Put a task for each result that can never be stored; return what became of the tasks."""
+    left = {(await task.aput(kind)).id: (task.name, kind) for kind in failing.RESULTS}
+    found = (await ends_of(app, left))["result"]
+    assert all(failure.startswith("InvalidResult: the result of") for *_, failure in found.values())
+    for kind, (state, attempts, failure) in found.items():
+        told = REJECTED[kind][2]
+        found[kind] = (state, attempts, told if failure.endswith(told) else failure)
+    return found
+
+
+@pytest.mark.parametrize("pool", HANDLERS)
+async def test_a_result_that_can_never_be_stored_rejects_its_task(app, pool):
+    task = declare(app, pool, "result")
+    async with running(app):
+        assert await rejected(app, task) == REJECTED
+        assert await (await task.aput("x")).aresult(WAIT) == "result x"
+
+
+@pytest.mark.real_time
+async def test_a_result_that_can_never_be_stored_rejects_its_task_in_a_process(
+    ataskraft, monkeypatch
+):
+    app = failing.app
+    monkeypatch.setattr(app, "clients", AppClients(None, {}))
+    app.tube("worker", retry=BACK_OFF)
+    async with running(app, processes=1):
+        assert await rejected(app, app.tasks["result"]) == REJECTED
+
+
+@pytest.mark.parametrize(
+    ("result", "failure"),
+    [
+        ("x" * ((1 << 20) + 1), "ValueError: the result has 1048577 bytes"),
+        (object(), "TypeError: a payload must be bytes, a string, or a JSON value"),
+        ("\ud800", "ValueError: a payload must be text that UTF-8 can encode"),
+    ],
+)
+async def test_a_consumer_whose_result_can_never_be_stored_rejects_the_task(app, result, failure):
+    app.tube("worker", retry=BACK_OFF)
+
+    @app.consumer("worker")
+    async def consume(task):
+        return result
+
+    async with running(app):
+        tube = app.clients.here().tube("worker")
+        left = {await tube.put("any"): ("consumer", "any")}
+        state, attempts, told = (await ends_of(app, left))["consumer"]["any"]
+    assert (state, attempts) == ("BURIED", 1)
+    assert told.startswith(failure)
+
+
 @pytest.mark.real_time
 async def test_an_exception_of_any_kind_in_a_process_is_a_failed_attempt(ataskraft, monkeypatch):
     app = failing.app

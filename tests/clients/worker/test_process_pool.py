@@ -66,7 +66,7 @@ async def test_a_process_is_replaced_after_its_maximum_of_tasks(app):
         ("broken", "DELAYED", "ValueError: broken"),
         ("killed", "DELAYED", "WorkerLost: the process of the handler ended by SIGKILL"),
         ("exit", "DELAYED", "WorkerLost: the process of the handler ended with status 3"),
-        ("result", "DELAYED", "EncodeError: the result of"),
+        ("result", "BURIED", "InvalidResult: the result of"),
     ],
 )
 async def test_a_failure_in_a_process_settles_its_task_only(app, kind, state, failure, tmp_path):

@@ -7,9 +7,10 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
-from taskraft import errors
+from taskraft import _settlement, errors
 from taskraft._guarded_call import cancellation_of_current_task, guarded
 from taskraft._handler_slots import HandlerSlot, HandlerSlots, wait_hook_set
+from taskraft._settlement import RESULT_BYTES_MAX, Settlement
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -69,7 +70,7 @@ async def _handle(
                 )
                 is_done = True
                 if result is not None and not task.is_settled:
-                    await task.ack(result)
+                    await _acknowledge(task, result)
     except errors.LeaseStale:
         log.warning("%s: the lease has ended; the task can be taken by another consumer", task)
     except Exception as error:
@@ -83,6 +84,32 @@ async def _handle(
             log.exception("%s failed at attempt %d", task, task.attempt)
     finally:
         slot.close()
+
+
+async def _acknowledge(task: AsyncTakenTask, result: Payload) -> None:
+    """Acknowledge a task; reject the task if its result can never be stored."""
+    try:
+        settlement = _acknowledgement(result)
+    except (TypeError, ValueError) as error:
+        log.warning("%s is rejected, because its result cannot be stored: %s", task, error)
+        settlement = _settlement.reject(error)
+    await task.settle(settlement)
+
+
+def _acknowledgement(result: Payload) -> Settlement:
+    """Return the acknowledgement with a result.
+
+    Raises:
+        TypeError: JSON cannot represent the result.
+        ValueError: the result cannot be encoded, or has more than 1 MiB.
+    """
+    settlement = _settlement.ack(result)
+    size_bytes = len(settlement.ack.result)
+    if size_bytes > RESULT_BYTES_MAX:
+        raise ValueError(
+            f"the result has {size_bytes} bytes; the server stores at most {RESULT_BYTES_MAX}"
+        )
+    return settlement
 
 
 async def _awaited(task: AsyncTakenTask, handler: AsyncHandler) -> Payload:

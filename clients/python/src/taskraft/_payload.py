@@ -25,8 +25,8 @@ def encode(payload: Payload) -> tuple[bytes, str]:
 
     Raises:
         TypeError: JSON cannot represent the value.
-        ValueError: the value contains a number that JSON cannot represent, such as NaN, or a
-            character that UTF-8 cannot encode, such as half of a surrogate pair.
+        ValueError: the value contains a number that JSON cannot represent, such as NaN, a character
+            that UTF-8 cannot encode, such as half of a surrogate pair, or too many levels.
     """
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), BYTES
@@ -38,7 +38,7 @@ def encode(payload: Payload) -> tuple[bytes, str]:
         raise wrong_type(
             "a payload", f"bytes, a string, or a JSON value ({error})", payload
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise wrong_value(
             "a payload", f"bytes, a string, or a JSON value ({error})", payload
         ) from None

@@ -33,6 +33,8 @@ Settlement."""
 FAILURE_TEXT_BYTES_MAX: Final = 4 * 1024
 """Limit of the API for a failure text; longer texts are cut at the end."""
 FAILURE_TYPE_BYTES_MAX: Final = 255
+RESULT_BYTES_MAX: Final = 1024 * 1024
+"""Limit of the API for a result; a larger result can never be stored."""
 
 Keep: TypeAlias = Literal["remove", "done", "zombie"]
 _KEEPS: Final = choices_of(Settlement.Ack.Keep)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import reprlib
 from collections.abc import Sequence, Set
 from contextlib import AsyncExitStack
 from functools import partial
@@ -13,7 +14,7 @@ from taskraft._async_taken_task import AsyncTakenTask
 from taskraft._clock import monotonic
 from taskraft._settlement import Settlement
 from taskraft.worker.context import BatchContext
-from taskraft.worker.errors import BatchError, LeaseLost
+from taskraft.worker.errors import BatchError, InvalidResult, LeaseLost
 from taskraft.worker.handler_run import HandlerRun, Surroundings, ready_seconds
 from taskraft.worker.middleware import around_run
 from taskraft.worker.settlements import acknowledgement, log_failure, outcome_of, settlement_of
@@ -109,19 +110,25 @@ class BatchAttempt(HandlerRun):
     def _acknowledgements(
         self, results: object, tasks: Sequence[AsyncTakenTask], failed: Set[int] = frozenset()
     ) -> list[Settlement | Exception]:
-        """Return one acknowledgement per task, or its EncodeError."""
+        """Return one acknowledgement per task, or its InvalidResult."""
         if results is None:
             results = [None] * len(tasks)
-        if not isinstance(results, Sequence) or len(results) != len(tasks):
-            wrong = TypeError(
-                f"{self._task.name} must return a list of {len(tasks)} results, "
-                f"not {results!r:.200}"
-            )
-            return [wrong] * len(tasks)
+        if not isinstance(results, Sequence) or isinstance(results, str | bytes):
+            return [self._wrong(InvalidResult, tasks, results)] * len(tasks)
+        if len(results) != len(tasks):  # another batch may have the right number of results
+            return [self._wrong(TypeError, tasks, results)] * len(tasks)
         return [
             self._acknowledgement(taken, None if at in failed else results[at])
             for at, taken in enumerate(tasks)
         ]
+
+    def _wrong(
+        self, kind: type[TypeError], tasks: Sequence[AsyncTakenTask], results: object
+    ) -> TypeError:
+        return kind(
+            f"{self._task.name} must return a list of {len(tasks)} results, "
+            f"not {reprlib.repr(results)}"
+        )
 
     def _acknowledgement(self, taken: AsyncTakenTask, result: object) -> Settlement | Exception:
         try:

@@ -70,9 +70,9 @@ class JsonCodec:
         try:
             plain = converter_of(type).to_json(value)
             text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        except (TypeError, ValueError) as error:
+            return text.encode()
+        except (TypeError, ValueError, RecursionError) as error:
             raise EncodeError(str(error)) from error
-        return text.encode()
 
     def decode(self, data: bytes, type: Annotation) -> Value:
         """Return the value of a JSON text."""
@@ -133,7 +133,7 @@ class PydanticCodec:
         adapter = self._of(type)
         try:
             data: bytes = adapter.dump_json(adapter.validate_python(value, strict=True))
-        except ValueError as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise EncodeError(str(error)) from error
         return data
 
@@ -165,7 +165,13 @@ class MsgspecCodec:
         try:
             data: bytes = self._encoder.encode(value)
             self._decoder(type).decode(data)
-        except (self._msgspec.MsgspecError, TypeError, ValueError) as error:
+        except (
+            self._msgspec.MsgspecError,
+            TypeError,
+            ValueError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             raise EncodeError(str(error)) from error
         return data
 

@@ -21,6 +21,14 @@ class EncodeError(WorkerError, TypeError):
     """An argument or a result does not have the type that the signature states."""
 
 
+class InvalidResult(EncodeError):
+    """The result of a handler can never be stored.
+
+    The result has more than 1 MiB, or not the type that the signature states. A worker rejects the
+    task without further attempts.
+    """
+
+
 class DecodeError(WorkerError, ValueError):
     """A payload or a result does not have the form that the signature states.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from taskraft._settlement import RESULT_BYTES_MAX
 from taskraft.worker.codecs import codec_for
-from taskraft.worker.errors import DecodeError, EncodeError, InvalidTask
+from taskraft.worker.errors import DecodeError, EncodeError, InvalidResult, InvalidTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,11 +80,21 @@ class Payloads:
         return {self._name: value} if self._is_single else value
 
     def encode_result(self, value: object) -> bytes:
-        """Return a result as bytes; raise EncodeError if it is not of the stated type."""
+        """Return a result as bytes.
+
+        Raises:
+            InvalidResult: the result is not of the stated type, or has more than 1 MiB.
+        """
         try:
-            return self.codec.encode(value, self._signature.returns)
+            data = self.codec.encode(value, self._signature.returns)
         except EncodeError as error:
-            raise EncodeError(f"the result of {self._signature.name}: {error}") from error
+            raise InvalidResult(f"the result of {self._signature.name}: {error}") from error
+        if len(data) > RESULT_BYTES_MAX:
+            raise InvalidResult(
+                f"the result of {self._signature.name} has {len(data)} bytes; the server stores at "
+                f"most {RESULT_BYTES_MAX}"
+            )
+        return data
 
     def decode_result(self, data: bytes, content_type: str) -> Value:
         """Return the result of a task; raise DecodeError if it is not of the stated type."""

@@ -13,6 +13,7 @@ from taskraft.v1 import task_service_pb2
 from taskraft.worker.errors import (
     CancelRequested,
     DecodeError,
+    InvalidResult,
     LeaseLost,
     NotBegun,
     RejectTask,
@@ -36,7 +37,7 @@ class EncodedResult(NamedTuple):
 def acknowledgement(
     task: TaskFunction[..., object], value: object, *, keep_ms_min: int = 0
 ) -> Settlement:
-    """Return the acknowledgement with the result; raise EncodeError for a wrong result."""
+    """Return the acknowledgement with the result; raise InvalidResult for a wrong result."""
     keep_ms = max(milliseconds(task.keep_seconds, "keep_result"), keep_ms_min)
     if value is None and not keep_ms:
         return _settlement.PLAIN_ACK
@@ -64,7 +65,7 @@ def settlement_of(failure: Exception, fatal: tuple[type[Exception], ...]) -> Set
             return _settlement.release(0, uncounted=True)
         case NotBegun():
             return _settlement.release(NOT_BEGUN_DELAY_SECONDS, uncounted=True)
-        case RejectTask() | DecodeError():
+        case RejectTask() | DecodeError() | InvalidResult():
             return _settlement.reject(failure)
         case CancelRequested():
             return _settlement.release(reason="cancelled")
@@ -85,7 +86,7 @@ def outcome_of(failure: Exception | None, fatal: tuple[type[Exception], ...]) ->
             return "handed_back"
         case LeaseLost():
             return "lost"
-        case RejectTask() | DecodeError():
+        case RejectTask() | DecodeError() | InvalidResult():
             return "rejected"
         case _:
             return "rejected" if is_fatal(failure, fatal) else "released"
