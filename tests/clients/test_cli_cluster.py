@@ -32,11 +32,21 @@ def test_the_target_may_stand_before_the_command(cluster, run_remote, monkeypatc
     assert cluster.calls
 
 
-@pytest.mark.parametrize("command", ["worker shop:app", "app list shop:app", "dev", "pipeline"])
-def test_an_option_that_a_command_would_ignore_is_refused(run, command):
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("worker shop:app", "worker"),
+        ("app list shop:app", "app"),
+        ("outbox ddl", "outbox"),
+        ("task put nightly --app shop:app", "task put"),
+        ("dev", "dev"),
+        ("pipeline", "pipeline"),
+    ],
+)
+def test_an_option_that_a_command_would_ignore_is_refused(run, command, named):
     done = run(f"-t 127.0.0.1:1 {command}")
     assert done.exit_code == 2
-    assert f"--target cannot stand before '{command.split()[0]}'" in done.stderr
+    assert f"--target cannot stand before '{named}'" in done.stderr
 
 
 def test_the_timeout_may_stand_before_the_command(calls, run):

@@ -58,15 +58,16 @@ def test_a_mistyped_command_suggests_similar_commands(run):
     assert "Did you mean" not in run("xyzzy").output
 
 
-NO_OUTPUT = {("completion",), ("worker",), ("export",)}
-"""Commands that print a script, log lines, and JSON lines for an import."""
+NO_OUTPUT = {("completion",), ("worker",), ("export",), ("outbox", "ddl"), ("outbox", "relay")}
+"""Commands that print a script, log lines, JSON lines for an import, and SQL."""
 NO_CLUSTER = (
     {("explain",), ("token",), ("completion",), ("worker",), ("cluster", "recover")}
     | {("context", name) for name in ("add", "use", "list", "show", "remove")}
     | {("app", name) for name in ("list", "check", "apply")}
+    | {("task", "put"), ("outbox", "ddl"), ("outbox", "relay")}
 )
-"""Commands without options of the cluster: those of `worker` and `app` come from the app, and the
-others ask no cluster."""
+"""Commands without options of the cluster, because the app chooses the cluster, or because they ask
+no cluster."""
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)

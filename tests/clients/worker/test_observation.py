@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from taskraft.cli.worker import _JsonFormatter
+from taskraft.cli.log_lines import _JsonFormatter
 from taskraft.worker import App, TaskLogFilter, health
 from tests.clients.worker import handlers
 from tests.clients.worker.handlers import pass_virtual, released, running

@@ -78,6 +78,8 @@ def test_a_function_that_cannot_be_a_task_is_refused_at_import(app, function, to
         ({"pool": "async"}, "plain function"),
         ({"payload": "single"}, "exactly one parameter"),
         ({"key": lambda c: c}, "names c"),
+        ({"key": str}, "key must be a function of named arguments"),
+        ({"subqueue": "a"}, "subqueue must be a function of named arguments"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_refused_at_import(app, options, told):

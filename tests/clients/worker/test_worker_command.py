@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from taskraft import Client
 from taskraft.cli import main
+from taskraft.cli.worker import worker
 
 pytestmark = pytest.mark.cluster
 
@@ -28,6 +29,7 @@ async def say(word: str) -> str:
     return word
 """
 
+WEIGHTS = "TASKRAFT_WORKER_WEIGHTS"
 COMMAND = "from taskraft.cli import main; main()"
 
 
@@ -156,8 +158,20 @@ def test_a_weight_of_an_unknown_tube_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("TUBE", "mail")
     tmp_path.joinpath("weighed.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, ["worker", "weighed:app", "--weight", "male=3"])
-    assert (done.exit_code, "has the tube male" in done.output) == (2, True), done.output
+    for arguments, variables in ((["--weight", "male=3"], {}), ([], {WEIGHTS: "mail=2 male=3"})):
+        done = CliRunner().invoke(main, ["worker", "weighed:app", *arguments], env=variables)
+        assert (done.exit_code, "has the tube male" in done.output) == (2, True), done.output
+
+
+def test_each_option_of_a_worker_can_come_from_the_environment():
+    without = {"app", "reload", "check"}
+    variables = {
+        option.name: option.envvar for option in worker.params if option.name not in without
+    }
+    short = {"async_slots": "ASYNC"}
+    assert variables == {
+        name: f"TASKRAFT_WORKER_{short.get(name, name.upper())}" for name in variables
+    }
 
 
 @pytest.mark.parametrize("variable", ["TASKRAFT_WORKER_TUBES", "TASKRAFT_WORKER_ONLY"])

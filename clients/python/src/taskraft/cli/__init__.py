@@ -48,7 +48,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "kick": LazyCommand("tasks", "kick", "Make buried tasks READY again."),
     "delete": LazyCommand("tasks", "delete", "Remove tasks."),
     "peek": LazyCommand("tasks", "peek", "Show tasks without changing them."),
-    "task": LazyCommand("task_explain", "task", "List, show, explain, change and cancel tasks."),
+    "task": LazyCommand("task_put", "task", "List, show, put, explain, change and cancel tasks."),
     "tube": LazyCommand("tubes", "tube", "Create, change, list, truncate and drop tubes."),
     "stats": LazyCommand("tubes", "stats", "Count tasks per state."),
     "group": LazyCommand("groups", "group", "Create, show, start and cancel groups of tasks."),
@@ -58,6 +58,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "feed": LazyCommand("feed", "feed", "Follow the change feed."),
     "worker": LazyCommand("worker", "worker", "Run the tasks of an app."),
     "app": LazyCommand("app", "app", "List, check and apply the declarations of an app."),
+    "outbox": LazyCommand("outbox", "outbox", "Create the table of an outbox, and put its rows."),
     "apply": LazyCommand("apply", "apply", "Create or update the declarations of a file."),
     "export": LazyCommand("transfer", "export", "Write the tasks of a tube as JSON lines."),
     "import": LazyCommand("transfer", "import_", "Put the tasks of an export."),
@@ -84,6 +85,8 @@ PLUGIN_COMMANDS: Final[Mapping[str, PluginCommand]] = {
 OWN_CLUSTER: Final[Mapping[str, str]] = {
     "worker": "the app chooses the cluster",
     "app": "the app chooses the cluster",
+    "outbox": "the app chooses the cluster",
+    "task put": "the app chooses the cluster",
     "serve": "the node has settings of its own",
     "dev": "the command starts a cluster of its own",
     "pipeline": "give the option after the command",
@@ -139,12 +142,15 @@ class RootGroup(SuggestingGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; refuse options before a command that would ignore them."""
         name, command, rest = super().resolve_command(ctx, args)
-        if name is not None and name in OWN_CLUSTER:
+        words = name or ""
+        if words not in OWN_CLUSTER:
+            words = " ".join((words, *rest[:1]))
+        if words in OWN_CLUSTER:
             for option in self.params:
                 source = ctx.get_parameter_source(option.name or "")
                 if source is ParameterSource.COMMANDLINE:
                     ctx.fail(
-                        f"{option.opts[-1]} cannot stand before '{name}'; {OWN_CLUSTER[name]}."
+                        f"{option.opts[-1]} cannot stand before '{words}'; {OWN_CLUSTER[words]}."
                     )
         return name, command, rest
 

@@ -93,17 +93,34 @@ def list_tasks(app: App) -> None:
 
 
 def load_app(reference: str) -> App:
-    """Import an app named like "shop.tasks:app"; modules of the working directory are found."""
+    """Import an app named like "shop.tasks:app"; modules of the working directory are found.
+
+    Raises:
+        click.UsageError: the app cannot be imported.
+    """
     from taskraft.worker import App
 
-    module, _, attribute = reference.partition(":")
-    if not module or not attribute:
-        raise click.UsageError(f"{reference!r} does not name an app like shop.tasks:app")
-    sys.path.insert(0, "")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError) as error:
-        raise click.UsageError(f"cannot import {reference}: {error}") from error
+    found = load_global(reference, "an app like shop.tasks:app")
     if not isinstance(found, App):
         raise click.UsageError(f"{reference} is not an App but {type(found).__name__}")
     return found
+
+
+def load_global(reference: str, expected: str) -> object:
+    """Import a global of a module; modules of the working directory are found.
+
+    Args:
+        reference: module and name, such as "shop.tasks:app".
+        expected: end of the error text for another form, such as "an app like shop.tasks:app".
+
+    Raises:
+        click.UsageError: the global cannot be imported.
+    """
+    module, _, attribute = reference.partition(":")
+    if not module or not attribute:
+        raise click.UsageError(f"{reference!r} does not name {expected}")
+    sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise click.UsageError(f"cannot import {reference}: {error}") from error

@@ -106,7 +106,7 @@ def put(
     options["content_type"] = content_type_of(content)
     with connect(target, timeout) as client:
         task_id = client.tube(tube).put(content, request_id=request_id, **options)
-    _show(tube, [task_id], output, options)
+    show_put(tube, [task_id], output, options)
 
 
 def _options(header: tuple[str, ...], given: dict[str, object]) -> PutOptions:
@@ -152,7 +152,7 @@ def _put_lines(
 
     with connect(target, timeout) as client, WorkProgress("putting") as progress:
         task_ids = client.tube(tube).put_many(_lines(progress), **options)
-    _show(tube, task_ids, output, options)
+    show_put(tube, task_ids, output, options)
 
 
 def _lines(progress: WorkProgress) -> Iterator[bytes]:
@@ -182,7 +182,8 @@ def _input_bytes() -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
-def _show(tube: str, task_ids: list[int], output: str, options: PutOptions) -> None:
+def show_put(tube: str, task_ids: list[int], output: str, options: PutOptions) -> None:
+    """Print the tasks that were put with these options."""
     from taskraft.cli.output import write
     from taskraft.v1 import task_pb2
 

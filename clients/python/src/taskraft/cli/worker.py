@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Unpack, cast
 
 import click
 from click.core import ParameterSource
 
 from taskraft.cli.app import list_tasks, load_app
+from taskraft.cli.log_lines import log_to_stderr
 from taskraft.cli.options import DURATION, SIZE, examples
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ def _weights(
     multiple=True,
     metavar="TUBE=N",
     callback=_weights,
+    envvar="TASKRAFT_WORKER_WEIGHTS",
     help="Share of this tube while several have tasks; repeatable.  [default: none]",
 )
 @click.option(
@@ -184,7 +184,7 @@ def worker(
     cancel grace, 128 and the number of the signal after a second signal
     """
     if reload and not check:
-        _log_to_stderr(log_level.upper(), log_format, is_chosen=False)
+        log_to_stderr(log_level.upper(), log_format, is_chosen=False)
         sys.exit(_reloading())
     if check:
         list_tasks(load_app(app))
@@ -193,7 +193,7 @@ def worker(
 
     with process_watched():
         loaded = load_app(app)
-        _log_to_stderr(log_level.upper(), log_format, is_chosen=_is_given("log_format"))
+        log_to_stderr(log_level.upper(), log_format, is_chosen=_is_given("log_format"))
         try:
             reason = asyncio.run(loaded.run(**_options(given)))
         except ValueError as error:
@@ -223,48 +223,3 @@ def _is_given(option: str) -> bool:
     """Return whether an option was given, on the command line or in the environment."""
     source = click.get_current_context().get_parameter_source(option)
     return source is not ParameterSource.DEFAULT
-
-
-def _log_to_stderr(level: str, form: str, *, is_chosen: bool) -> None:
-    """Log all lines with the fields of the running task.
-
-    Args:
-        level: minimum severity.
-        form: "text" or "json".
-        is_chosen: replace the stream handlers of an app that has configured logging itself. Its
-            other handlers stay.
-    """
-    from taskraft.worker import TaskLogFilter
-
-    handler = logging.StreamHandler()
-    handler.addFilter(TaskLogFilter())
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(_JsonFormatter() if form == "json" else text)
-    root = logging.getLogger()
-    if is_chosen:
-        for former in [one for one in root.handlers if type(one) is logging.StreamHandler]:
-            root.removeHandler(former)
-        root.addHandler(handler)
-        root.setLevel(level)
-    else:
-        logging.basicConfig(level=level, handlers=[handler])
-    logging.captureWarnings(capture=True)
-
-
-class _JsonFormatter(logging.Formatter):
-    """One JSON object per line, with the fields of the task."""
-
-    FIELDS = ("task", "type", "attempt", "tube", "token", "trace_id", "span_id")
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return a record as JSON."""
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-            **{name: vars(record)[name] for name in self.FIELDS if name in vars(record)},
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)

@@ -302,7 +302,13 @@ class _ArgumentFunction:
         if self._function is None:
             return
         signature = task.signature
-        parameters = inspect.signature(self._function).parameters
+        try:
+            parameters = inspect.signature(self._function).parameters
+        except (TypeError, ValueError) as error:
+            raise InvalidTask(
+                f"{task.name}: {option} must be a function of named arguments, not "
+                f"{self._function!r:.200}"
+            ) from error
         unknown = [name for name in parameters if name not in signature.types]
         if unknown:
             raise InvalidTask(
