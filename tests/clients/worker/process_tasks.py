@@ -1,5 +1,6 @@
 """An app whose tasks run in processes; a spawned process imports this module."""
 
+import logging
 import os
 import signal
 import threading
@@ -28,6 +29,18 @@ async def link(ctx: Context):
 def where(word: str, *, connection: str = Depends(link)) -> list[str]:
     in_main = threading.current_thread() is threading.main_thread()
     return [word, connection, str(os.getpid()), str(lives == [os.getpid()] and in_main)]
+
+
+async def logging_link(ctx: Context):
+    logging.getLogger("shop").warning("opened")
+    yield
+
+
+@app.task
+def log_lines(ctx: Context, word: str, *, connection: None = Depends(logging_link)) -> str:
+    logging.getLogger("shop").warning("said %s", word)
+    ctx.log.warning("said by the context")
+    return word
 
 
 class Unpicklable(ValueError):

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from taskraft.cli.log_lines import _JsonFormatter
+from taskraft.cli.json_formatter import JsonFormatter
 from taskraft.worker import App, TaskLogFilter, health
 from tests.clients.worker import handlers
 from tests.clients.worker.handlers import pass_virtual, released, running
@@ -173,7 +173,7 @@ async def test_each_line_inside_a_handler_has_the_fields_of_its_task(app, lines,
     assert span.attributes["messaging.taskraft.pool"] == "async"
     assert span.attributes["code.function.name"].endswith("test_observation.log_plainly")
     record = lines.wait("plain word")
-    seen = json.loads(_JsonFormatter().format(record))
+    seen = json.loads(JsonFormatter().format(record))
     assert (seen["task"], seen["type"], seen["attempt"]) == (str(handle), "log", 1)
     assert seen["trace_id"] == f"{span.context.trace_id:032x}"
     assert seen["span_id"] == f"{span.context.span_id:016x}"

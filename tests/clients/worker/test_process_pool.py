@@ -5,6 +5,10 @@ import sys
 import uuid
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from taskraft.worker import App, InvalidTask, ResultNotKept
 from taskraft.worker.child_process import reference_of
@@ -55,6 +59,34 @@ async def test_a_process_is_replaced_after_its_maximum_of_tasks(app):
     async with running(app, processes=1, max_tasks=1):
         pids = [(await (await process_tasks.where.aput("a")).aresult(WAIT))[2] for _ in range(2)]
         assert len(set(pids)) == 2
+
+
+async def test_a_line_in_a_process_has_the_fields_of_its_task(app, caplog, monkeypatch):
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    async with running(app, processes=1):
+        handles = [await process_tasks.log_lines.aput(word) for word in ("a", "b")]
+        for handle in handles:
+            await handle.aresult(WAIT)
+    found = {}
+    for record in caplog.records:
+        if record.levelname == "WARNING":
+            found.setdefault(record.task, []).append(record)
+    assert set(found) == {str(handle) for handle in handles}
+    spans = [one for one in exporter.get_finished_spans() if one.name == "process worker"]
+    traces = {(f"{one.context.trace_id:032x}", f"{one.context.span_id:016x}") for one in spans}
+    seen = set()
+    for handle, word in zip(handles, ("a", "b"), strict=True):
+        lines = found[str(handle)]
+        told = ["opened", f"said {word}", f"{handle}: said by the context"]
+        assert [line.getMessage() for line in lines] == told
+        kind = process_tasks.log_lines.name
+        assert {(line.type, line.attempt, line.tube) for line in lines} == {(kind, 1, "worker")}
+        assert len({line.token for line in lines}) == 1
+        seen |= {(line.trace_id, line.span_id) for line in lines}
+    assert seen == traces
+    assert len(seen) == 2
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,37 @@ def test_the_chosen_log_format_holds_although_the_app_configures_logging(node, t
         assert "test: running" in messages
 
 
+LOGGING_MODULE = """
+import logging, os
+from taskraft.worker import App
+logging.basicConfig()
+logging.getLogger().addHandler(logging.FileHandler("app.log"))
+app = App("test")
+@app.task(tube=os.environ["TUBE"], name="say", pool="process")
+def say(word: str) -> str:
+    try:
+        raise LookupError(word)
+    except LookupError:
+        logging.getLogger("shop").exception("said %s", word)
+    print("began", word, flush=True)
+    return word
+"""
+
+
+def test_the_chosen_log_format_holds_in_processes_too(node, tmp_path):
+    options = ("--log-format", "json", "--processes", "1")
+    with Worker(node, tmp_path, *options, module=LOGGING_MODULE) as worker:
+        task_id = worker.put("word")
+        assert worker.tube.wait(task_id, wait="30s")[0].result == b'"word"'
+        worker.process.send_signal(signal.SIGTERM)
+        lines = [json.loads(line) for line in worker.process.stderr.read().splitlines()]
+        (said,) = [line for line in lines if line["message"] == "said word"]
+        fields = {"task": f"{worker.tube.name}/{task_id}", "type": "say", "attempt": 1}
+        assert fields.items() <= said.items()
+        assert said["exception"].endswith("LookupError: word")
+    assert tmp_path.joinpath("app.log").read_text().count("said word") == 1
+
+
 PROCESS_MODULE = """
 import os, signal
 from taskraft.worker import App

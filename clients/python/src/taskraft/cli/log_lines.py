@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from datetime import UTC, datetime
+
+from taskraft.cli.json_formatter import JsonFormatter
 
 
 def log_to_stderr(level: str, form: str, *, is_chosen: bool) -> None:
@@ -17,11 +17,12 @@ def log_to_stderr(level: str, form: str, *, is_chosen: bool) -> None:
             other handlers stay.
     """
     from taskraft.worker import TaskLogFilter
+    from taskraft.worker.forwarded_log import ChosenLog
 
-    handler = logging.StreamHandler()
+    handler = ChosenLog() if is_chosen else logging.StreamHandler()
     handler.addFilter(TaskLogFilter())
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(_JsonFormatter() if form == "json" else text)
+    handler.setFormatter(JsonFormatter() if form == "json" else text)
     root = logging.getLogger()
     if is_chosen:
         for former in [one for one in root.handlers if type(one) is logging.StreamHandler]:
@@ -31,22 +32,3 @@ def log_to_stderr(level: str, form: str, *, is_chosen: bool) -> None:
     else:
         logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(capture=True)
-
-
-class _JsonFormatter(logging.Formatter):
-    """One JSON object per line, with the fields of the task."""
-
-    FIELDS = ("task", "type", "attempt", "tube", "token", "trace_id", "span_id")
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return a record as JSON."""
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-            **{name: vars(record)[name] for name in self.FIELDS if name in vars(record)},
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)

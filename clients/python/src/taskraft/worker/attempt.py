@@ -27,7 +27,7 @@ from taskraft.worker.settlements import (
     settlement_of,
 )
 from taskraft.worker.slots import AttemptSlot
-from taskraft.worker.spans import describe_span
+from taskraft.worker.spans import describe_span, trace_fields
 from taskraft.worker.steps import retain_ms, steps_before
 from taskraft.worker.task import TaskFunction
 
@@ -163,6 +163,7 @@ class Attempt(HandlerRun):
                 self.context.deadline,
                 self._taken.is_cancel_requested,
                 self.context.earlier,
+                trace_fields(),
             )
             answer = await pool.run(process, call, self.context.progress)
         finally:

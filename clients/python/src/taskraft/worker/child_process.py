@@ -18,11 +18,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
-from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -33,6 +32,7 @@ from taskraft.v1 import task_pb2
 from taskraft.worker.context import Context
 from taskraft.worker.dependencies import Providers
 from taskraft.worker.errors import InvalidTask
+from taskraft.worker.forwarded_log import LogSettings
 from taskraft.worker.settlements import is_fatal
 from taskraft.worker.steps import Step
 from taskraft.worker.task import TaskFunction
@@ -61,6 +61,8 @@ class Call(NamedTuple):
     is_cancel_requested: bool
     earlier: Sequence[Step]
     """Tasks that the task has waited for."""
+    trace: Mapping[str, str]
+    """Ids of trace and span, for log records; empty: tracing is off."""
 
 
 class Notice(NamedTuple):
@@ -117,13 +119,19 @@ class Interrupted(BaseException):
 class ChildContext(Context):
     """The context of a handler in a process of its own."""
 
-    __slots__ = ("_is_cancel_requested", "_send")
+    __slots__ = ("_is_cancel_requested", "_send", "_trace")
 
     def __init__(self, call: Call, send: Callable[[Reported], None]) -> None:
         super().__init__(Task(task_pb2.Task.FromString(call.message)), call.deadline)
         self.earlier = call.earlier
         self._send = send
         self._is_cancel_requested = call.is_cancel_requested
+        self._trace = call.trace
+
+    @property
+    def log_fields(self) -> Mapping[str, object]:
+        """Fields of log records; trace and span are the worker's, unless the handler has a span."""
+        return {**self._trace, **super().log_fields}
 
     @property
     def client(self) -> AsyncClient:
@@ -168,18 +176,19 @@ class Child:
         self._runner = asyncio.Runner()
         self._providers = Providers({})
 
-    def run(self, reference: Reference, names: Sequence[str], log_level: int) -> None:
+    def run(self, reference: Reference, names: Sequence[str], log: LogSettings) -> None:
         """Serve until the worker closes the pipe, or interrupts a handler."""
         for number in (signal.SIGTERM, signal.SIGINT):  # a handler of Python is not inherited
             signal.signal(number, self._on_signal)
         with suppress(Interrupted):
             try:
-                app = self._load(reference, names, log_level)
+                app = self._load(reference, names)
+                log.apply(self.send)
                 with self._lifespans(app):
                     threading.Thread(target=self._receive, daemon=True).start()
                     self.send(Ready(resident_bytes()))
                     while (received := self._calls.get()) is not None:
-                        outcome = self._outcome(*received)
+                        outcome = copy_context().run(self._outcome, *received)
                         self._context = None
                         self.send(outcome)
             except Exception as error:  # noqa: BLE001 - the worker raises it
@@ -190,7 +199,7 @@ class Child:
         with self._sending, suppress(BrokenPipeError):
             self._connection.send(frame)
 
-    def _load(self, reference: Reference, names: Sequence[str], log_level: int) -> App:
+    def _load(self, reference: Reference, names: Sequence[str]) -> App:
         module, attribute = reference
         app: App = getattr(importlib.import_module(module), attribute)
         for name in names:
@@ -200,10 +209,6 @@ class Child:
                     f"tasks at module level"
                 )
             self._tasks[name] = app.tasks[name]
-        root = logging.getLogger()
-        if not root.handlers:  # the app has not configured logging itself
-            root.addHandler(_ForwardedLog(self))
-            root.setLevel(log_level)
         return app
 
     @contextmanager
@@ -230,8 +235,8 @@ class Child:
     def _outcome(self, call: Call, context: ChildContext) -> Returned | Raised:
         task = self._tasks[call.name]
         try:
-            arguments = task.decode(context.task.message.spec)
             context.enter()
+            arguments = task.decode(context.task.message.spec)
             with self._dependencies(task, context) as provided:
                 first = (context,) if task.signature.wants_context else ()
                 function = partial(task.signature.function, *first, **arguments, **provided)
@@ -308,24 +313,12 @@ class Child:
         signal.pthread_kill(main, INTERRUPT)
 
 
-class _ForwardedLog(QueueHandler):
-    """Sends log records to the worker, which has the handlers and formats."""
-
-    def __init__(self, child: Child) -> None:
-        super().__init__(None)  # type: ignore[arg-type]  # `enqueue` needs no queue
-        self._child = child
-
-    def enqueue(self, record: logging.LogRecord) -> None:
-        """Send a log record to the worker."""
-        self._child.send(record)
-
-
 def main(
-    connection: Connection, reference: Reference, names: Sequence[str], log_level: int
+    connection: Connection, reference: Reference, names: Sequence[str], log: LogSettings
 ) -> None:
     """Run the process; the worker calls this by `multiprocessing`."""
     os.setpgid(0, 0)  # the worker can end this process together with the programs that it started
-    Child(connection).run(reference, names, log_level)
+    Child(connection).run(reference, names, log)
 
 
 def reference_of(app: App) -> Reference:

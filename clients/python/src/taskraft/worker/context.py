@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -53,7 +53,7 @@ class Context(ABC):
         """Exception with which the handler must end; None while the handler may go on."""
         self.is_stopping = False
         """True after the worker was asked to stop. The handler may finish within the grace."""
-        self.log: Final = _TaskLog(log, task)
+        self.log: Final = _TaskLog(log, self)
         """Logger whose lines name the task."""
         self.plans: Final[list[PlannedTask]] = []
         self.earlier: Sequence[Step] = ()
@@ -76,6 +76,19 @@ class Context(ABC):
     def tasks(self) -> Sequence[Task]:
         """All tasks of a batch handler; else the one task."""
         return (self.task,)
+
+    @property
+    def log_fields(self) -> Mapping[str, object]:
+        """Fields of log records inside the handler; trace and span only if tracing is on."""
+        task = self.task
+        return {
+            "task": str(task),
+            "type": task.message.spec.type,
+            "attempt": task.attempt,
+            "tube": task.tube,
+            "token": task.token,
+            **trace_fields(),
+        }
 
     @property
     @abstractmethod
@@ -276,16 +289,16 @@ def _log_failed_progress(sending: asyncio.Task[None]) -> None:
 class _TaskLog(logging.LoggerAdapter[logging.Logger]):
     """Adds the task to each line, as text and as fields."""
 
-    def __init__(self, logger: logging.Logger, task: Task) -> None:
-        self._task = task
+    def __init__(self, logger: logging.Logger, context: Context) -> None:
+        self._context = context
         super().__init__(logger)
 
     def process(
         self, msg: object, kwargs: MutableMapping[str, Any]
     ) -> tuple[object, MutableMapping[str, Any]]:
         """Prefix a log message with the task, and add the fields of the task."""
-        kwargs["extra"] = {**log_fields(self._task), **kwargs.get("extra", {})}
-        return f"{self._task}: {msg}", kwargs
+        kwargs["extra"] = {**self._context.log_fields, **kwargs.get("extra", {})}
+        return f"{self._context.task}: {msg}", kwargs
 
 
 class TaskLogFilter(logging.Filter):
@@ -298,17 +311,5 @@ class TaskLogFilter(logging.Filter):
         """Add the fields to a record, and let it pass."""
         context = _current.get(None)
         if context is not None and not hasattr(record, "task"):
-            record.__dict__.update(log_fields(context.task))
+            record.__dict__.update(context.log_fields)
         return True
-
-
-def log_fields(task: Task) -> dict[str, object]:
-    """Return the fields of log records inside a handler; trace and span only if tracing is on."""
-    return {
-        "task": str(task),
-        "type": task.message.spec.type,
-        "attempt": task.attempt,
-        "tube": task.tube,
-        "token": task.token,
-        **trace_fields(),
-    }

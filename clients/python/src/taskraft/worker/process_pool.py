@@ -28,6 +28,7 @@ from taskraft.worker.child_process import (
     reference_of,
 )
 from taskraft.worker.errors import NotBegun, WorkerError, WorkerLost
+from taskraft.worker.forwarded_log import LogSettings, handle_forwarded
 from taskraft.worker.task import TaskFunction
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ class PooledProcess:
 
     def __init__(self, reference: Reference, names: Sequence[str]) -> None:
         self._connection, theirs = SPAWN.Pipe()
-        level = logging.getLogger().getEffectiveLevel()
         self._process = SPAWN.Process(
-            target=main, args=(theirs, reference, names, level), name="taskraft-worker"
+            target=main,
+            args=(theirs, reference, names, LogSettings.of_worker()),
+            name="taskraft-worker",
         )
         self._theirs = theirs
         self._sending = threading.Lock()
@@ -117,9 +119,7 @@ class PooledProcess:
             if isinstance(frame, Reported):
                 progress(*frame)
             elif isinstance(frame, logging.LogRecord):
-                logger = logging.getLogger(frame.name)
-                if logger.isEnabledFor(frame.levelno):
-                    logger.handle(frame)
+                handle_forwarded(frame)
             else:
                 assert isinstance(frame, Ready | Returned | Raised)
                 return frame
