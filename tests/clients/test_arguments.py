@@ -161,3 +161,19 @@ def test_a_long_value_is_cut(client):
     with pytest.raises(TypeError) as refused:
         client.tube("emails").put("x", priority="y" * 10_000)
     assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"type": "\ud800"}, "type"),
+        ({"key": "\ud800"}, "key"),
+        ({"key": ["a", "\ud800"]}, "key"),
+        ({"headers": {"a": "\ud800"}}, "the header 'a'"),
+        ({"headers": {"\ud800": "a"}}, "the name of a header"),
+        ({"request_id": "\ud800"}, "request_id"),
+    ],
+)
+def test_a_string_that_utf8_cannot_encode_is_refused_with_its_name(client, options, named):
+    with pytest.raises(ValueError, match=f"{named} must be a string that UTF-8 can encode"):
+        client.tube("emails").put("a", **options)

@@ -78,6 +78,16 @@ def test_a_function_that_cannot_be_a_task_is_refused_at_import(app, function, to
         ({"pool": "async"}, "plain function"),
         ({"payload": "single"}, "exactly one parameter"),
         ({"key": lambda c: c}, "names c"),
+        ({"name": ""}, "name must have 1 to 128 bytes, not 0"),
+        ({"name": "n" * 127, "version": 2}, "name must have 1 to 128 bytes, not 129"),
+        ({"name": "\ud800"}, "name must be a string that UTF-8 can encode"),
+        ({"priority": "high"}, "priority must be a whole number"),
+        ({"headers": {"a": 1}}, "the header 'a' must be a string or bytes"),
+        ({"retry": 3}, "retry must be a Retry"),
+        ({"on_conflict": "maybe"}, "on_conflict must be one of"),
+        ({"key": lambda a: f"key {a}", "key_states": ("LOST",)}, "key_states must be one of"),
+        ({"codec": "json"}, "'json' is not a Codec"),
+        ({"also_reads": ["json"]}, "'json' is not a Codec"),
         ({"key": str}, "key must be a function of named arguments"),
         ({"subqueue": "a"}, "subqueue must be a function of named arguments"),
     ],
@@ -94,7 +104,7 @@ def test_an_option_that_cannot_be_used_is_refused_at_import(app, options, told):
         ({"cron": "0 0 31 4,6 */2"}, "cron is not valid: Bad day-of-month"),
         ({"cron": "99 0 * * *"}, "cron is not valid: Bad minute"),
         ({"cron": "*/61 0 * * *"}, "cron has the number 61 in minute, which is too large"),
-        ({"cron": "\ud800 * * * *"}, "surrogates"),
+        ({"cron": "\ud800 * * * *"}, "a string that UTF-8 can encode"),
         ({"cron": None}, "cron must be a string"),
         ({"cron": "0 0 * * *", "time_zone": "Europe/Nowhere"}, "is not a known time zone"),
         ({"cron": "0 0 * * *", "time_zone": "localtime"}, "is a setting of one machine"),
@@ -122,6 +132,20 @@ def test_a_tube_that_cannot_be_made_is_refused_at_import(app, name, settings, to
     with pytest.raises(InvalidTask, match=told):
         app.tube(name, **settings)
     assert not app.tubes
+
+
+@pytest.mark.parametrize(
+    "options", [{"concurrency": 0}, {"types": 3}, {"priority_bound": "low"}, {"threads": 2}]
+)
+def test_an_option_of_a_consumer_that_cannot_be_used_is_refused_at_import(app, options):
+    with pytest.raises(InvalidTask, match=next(iter(options))):
+        app.consumer("mail", **options)
+
+
+@pytest.mark.parametrize("options", [{"size": 0}, {"linger": "soon"}])
+def test_an_option_of_a_batch_that_cannot_be_used_is_refused_at_import(app, options):
+    with pytest.raises(InvalidTask, match=next(iter(options))):
+        app.batch_task(**options)
 
 
 def test_a_consumer_of_no_tube_and_a_consumer_that_runs_nothing_are_refused_at_import(app):

@@ -10,10 +10,12 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from math import isfinite
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Texts: TypeAlias = "str | Iterable[str]"
 """One string or several. Without this type, a single name would be read as a list of characters."""
+ENCODABLE: Final = "a string that UTF-8 can encode"
+"""The text of an error for a string that no message can hold."""
 
 
 def wrong_type(name: str, expected: str, value: object) -> TypeError:
@@ -31,9 +33,15 @@ def text(name: str, value: object) -> str:
 
     Raises:
         TypeError: the value is not a string.
+        ValueError: UTF-8 cannot encode the string, such as half of a surrogate pair.
     """
     if not isinstance(value, str):
         raise wrong_type(name, "a string", value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise wrong_value(name, ENCODABLE, value) from None
     return value
 
 
@@ -42,9 +50,10 @@ def texts(name: str, given: object) -> list[str]:
 
     Raises:
         TypeError: the value is not a string or an iterable of strings.
+        ValueError: UTF-8 cannot encode a string.
     """
     if isinstance(given, str):
-        return [given]
+        return [text(name, given)]
     expected = "a string or several strings"
     if not isinstance(given, Iterable) or isinstance(given, bytes):
         raise wrong_type(name, expected, given)
@@ -52,7 +61,7 @@ def texts(name: str, given: object) -> list[str]:
     for each in given:
         if not isinstance(each, str):
             raise wrong_type(name, expected, each)
-        several.append(each)
+        several.append(text(name, each))
     return several
 
 

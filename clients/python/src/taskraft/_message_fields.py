@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from taskraft._arguments import choice, wrong_type, wrong_value
+from taskraft._arguments import ENCODABLE, choice, wrong_type, wrong_value
 from taskraft._durations import Duration, milliseconds
 from taskraft.v1 import task_pb2
 
@@ -59,6 +59,8 @@ def set_field(message: Message, field: str, value: object, name: str = "") -> No
         if kind in _BITS:
             least, most = _BITS[kind]
             expected = f"a whole number from {least} to {most}"
+        elif isinstance(value, str) and isinstance(error, ValueError):
+            expected = ENCODABLE
         refuse = wrong_type if isinstance(error, TypeError) else wrong_value
         raise refuse(name or field, expected, value) from None
 

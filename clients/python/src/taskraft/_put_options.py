@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, TypeAlias, TypedDict
 
-from taskraft._arguments import Texts, check_known, choice, texts, wrong_type
+from taskraft._arguments import Texts, check_known, choice, text, texts, wrong_type
 from taskraft._dependencies import DependsOn, references
 from taskraft._durations import Duration, set_durations
 from taskraft._instants import instant_ms
@@ -115,6 +115,7 @@ def header_items(headers: object) -> Iterator[tuple[str, bytes]]:
 
     Raises:
         TypeError: the headers are not a mapping of strings to strings or bytes.
+        ValueError: UTF-8 cannot encode a name or a value.
     """
     expected = "a mapping of names to strings or bytes"
     if not isinstance(headers, Mapping):
@@ -124,7 +125,8 @@ def header_items(headers: object) -> Iterator[tuple[str, bytes]]:
             raise wrong_type("headers", expected, headers)
         if not isinstance(value, str | bytes):
             raise wrong_type(f"the header {name!r}", "a string or bytes", value)
-        yield name, value.encode() if isinstance(value, str) else value
+        content = text(f"the header {name!r}", value).encode() if isinstance(value, str) else value
+        yield text("the name of a header", name), content
 
 
 def spec_of(payload: Payload, shared: task_pb2.TaskSpec | None) -> task_pb2.TaskSpec:

@@ -16,7 +16,7 @@ from typing import (
     overload,
 )
 
-from taskraft._arguments import check_known, whole_number
+from taskraft._arguments import check_known, texts, whole_number
 from taskraft._async_work import AsyncHandler
 from taskraft._durations import seconds
 from taskraft._tube_settings import Kind, TubeSettings, create_request
@@ -26,6 +26,7 @@ from taskraft.worker.errors import InvalidTask
 from taskraft.worker.options import (
     BATCH_SIZE_DEFAULT,
     BATCH_SIZE_MAX,
+    CONCURRENCY_MAX,
     LINGER_DEFAULT,
     BatchOptions,
     ConsumerOptions,
@@ -148,9 +149,12 @@ class Declarations:
         Raises:
             InvalidTask: the function or an option cannot be used, or the name is in use.
         """
-        batch = BatchOptions(
-            whole_number("size", size, 1, BATCH_SIZE_MAX), seconds(linger, "linger")
-        )
+        try:
+            batch = BatchOptions(
+                whole_number("size", size, 1, BATCH_SIZE_MAX), seconds(linger, "linger")
+            )
+        except (TypeError, ValueError) as error:
+            raise InvalidTask(f"a batch task: {error}") from error
 
         def decorate(function: Callable[..., Any]) -> TaskFunction[..., Any]:
             return self._add(function, options, batch)
@@ -167,11 +171,14 @@ class Declarations:
         A consumer takes tasks of all types unless `types` names some, also those of `app.task`.
 
         Raises:
-            TypeError: an option is unknown.
-            InvalidTask: the name of the tube is not valid, or the function is a generator.
+            InvalidTask: the name of the tube or an option is not valid, or the function is a
+                generator.
         """
-        check_known(options, ConsumerOptions, "a consumer has no option")
         _check_tube_name(tube)
+        try:
+            _check_consumer(options)
+        except (TypeError, ValueError) as error:
+            raise InvalidTask(f"the consumer of {tube}: {error}") from error
 
         def decorate(handler: AsyncHandler) -> AsyncHandler:
             check_runs(handler, f"the consumer of {tube}")
@@ -248,3 +255,13 @@ def _check_tube_name(name: str) -> None:
         check_tube_name(name)
     except ValueError as error:
         raise InvalidTask(str(error)) from error
+
+
+def _check_consumer(options: ConsumerOptions) -> None:
+    """Raise TypeError or ValueError if an option of a consumer is unknown or not valid."""
+    check_known(options, ConsumerOptions, "a consumer has no option")
+    if "concurrency" in options:
+        whole_number("concurrency", options["concurrency"], 1, CONCURRENCY_MAX)
+    texts("types", options.get("types", ()))
+    if "priority_bound" in options:
+        whole_number("priority_bound", options["priority_bound"], -(1 << 63), (1 << 63) - 1)

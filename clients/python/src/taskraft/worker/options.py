@@ -191,6 +191,8 @@ KEY_STATES_DEFAULT: Final = ("HELD", "READY", "DELAYED", "TAKEN")
 """States in which a task blocks its key, by default. A BURIED task does not block its key, because
 a BURIED task may never be kicked.
 """
+NAME_BYTES_MAX: Final = 128
+"""Limit of the server for the name of a task, which is the type of its tasks."""
 _TUBE_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 """Pattern of the names that the server accepts for tubes."""
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from taskraft._settlement import RESULT_BYTES_MAX
-from taskraft.worker.codecs import codec_for
+from taskraft.worker.codecs import Codec, codec_for
 from taskraft.worker.errors import DecodeError, EncodeError, InvalidResult, InvalidTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from taskraft.worker.codecs import Codec
     from taskraft.worker.json_types import Annotation, Value
     from taskraft.worker.options import PayloadForm
     from taskraft.worker.signature import Signature
@@ -43,6 +42,9 @@ class Payloads:
         if self._is_single and len(signature.types) != 1:
             raise InvalidTask(f"{signature.name}: a single payload needs exactly one parameter")
         types = [*signature.types.values(), signature.returns]
+        for one in also_reads if codec is None else (codec, *also_reads):
+            if not isinstance(one, Codec):
+                raise InvalidTask(f"{signature.name}: {one!r:.200} is not a Codec")
         self.codec: Final = codec or codec_for(types)
         """Encodes arguments and results."""
         self._name = next(iter(signature.types), "")

@@ -20,9 +20,10 @@ from typing import (
     overload,
 )
 
-from taskraft._arguments import check_known
+from taskraft._arguments import check_known, text
 from taskraft._durations import seconds
 from taskraft._planned_task import PlannedTask, plan_task
+from taskraft._put_options import spec_template
 from taskraft._schedules import ScheduleOptions, schedule_message
 from taskraft.worker.context import Context
 from taskraft.worker.errors import DecodeError, EncodeError, InvalidTask
@@ -31,6 +32,7 @@ from taskraft.worker.middleware import PutRequest, around_put
 from taskraft.worker.options import (
     KEEP_RESULT_DEFAULT,
     KEY_STATES_DEFAULT,
+    NAME_BYTES_MAX,
     PUT_OPTIONS,
     SCHEDULE_OPTIONS,
     TIME_LIMIT_DEFAULT,
@@ -132,8 +134,20 @@ class TaskFunction(Generic[P, R]):
         self._base |= {"type": self.name, "content_type": self.payloads.codec.content_type}
         if self._key:
             self._base.setdefault("key_states", KEY_STATES_DEFAULT)
+        self._check_base()
         self.schedule: Final = self._schedule(options)
         """Cron expression and options of the schedule; None: the task has no schedule."""
+
+    def _check_base(self) -> None:
+        """Raise InvalidTask if no task can be put with the options."""
+        try:
+            size_bytes = len(text("name", self.name).encode())
+            spec_template(self._base, self.tube)  # type: ignore[arg-type]  # checked there
+        except (TypeError, ValueError) as error:
+            raise InvalidTask(f"{self.signature.name}: {error}") from error
+        if not 1 <= size_bytes <= NAME_BYTES_MAX:
+            limits = f"1 to {NAME_BYTES_MAX} bytes, not {size_bytes}"
+            raise InvalidTask(f"{self.signature.name}: name must have {limits}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
