@@ -30,7 +30,7 @@ async def states(tube):
 
 async def decided(client):
     """Wait until the abandoned takes of a client are decided."""
-    await turns_until(lambda: not client._connection.abandoned_takes._running)
+    await turns_until(lambda: client._connection.abandoned_calls.is_idle)
 
 
 async def cancelled_after(call, steps):

@@ -22,6 +22,7 @@ from taskraft._leader_caller import new_request_id
 from taskraft.v1 import task_service_pb2
 
 if TYPE_CHECKING:
+    from taskraft._abandoned_calls import AbandonedCalls
     from taskraft._leader_caller import LeaderCaller
 
 log = logging.getLogger("taskraft")
@@ -39,27 +40,19 @@ class AbandonedTakes:
 
     Args:
         caller: calls the leader.
+        calls: the calls of the client that continue after a cancellation.
     """
 
-    def __init__(self, caller: LeaderCaller) -> None:
+    def __init__(self, caller: LeaderCaller, calls: AbandonedCalls) -> None:
         self._caller = caller
-        self._running: set[asyncio.Task[None]] = set()
+        self._calls = calls
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
 
     def add(self, request: task_service_pb2.TakeTasksRequest) -> None:
         """Decide in the background what became of a take that was sent."""
         kept = task_service_pb2.TakeTasksRequest()
         kept.CopyFrom(request)
-        task = asyncio.get_running_loop().create_task(self._give_back(kept))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-
-    async def close(self, seconds: float) -> None:
-        """Wait for the abandoned takes, and leave those that last too long to their session."""
-        if self._running:
-            _, late = await asyncio.wait(self._running, timeout=seconds)
-            for task in late:
-                task.cancel()
+        self._calls.go_on(self._give_back(kept))
 
     async def _give_back(self, take: task_service_pb2.TakeTasksRequest) -> None:
         async with self._slots:

@@ -46,6 +46,9 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
     unanswered call with the same request_id until the deadline of the call, and it sends concurrent
     calls in one message. The client belongs to the event loop that uses it first. Use the client as
     a context manager, or call `close`.
+
+    A change that is cancelled after it was sent may take effect, at most once. The client gives
+    back what a cancelled take has leased, and finishes a cancelled `close` in the background.
     """
 
     def __init__(

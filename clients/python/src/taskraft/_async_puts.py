@@ -123,6 +123,8 @@ class AsyncPuts(AsyncWaits):
     ) -> list[int]:
         """Put many tasks in order and return their ids; only a few messages are held in memory.
 
+        After a cancellation, each task that was read may be put, at most once.
+
         Args:
             payloads: consumed as fast as the server accepts the tasks. A planned task of this
                 tube (`Tube.task`) is put with its own options.
@@ -197,7 +199,8 @@ class AsyncPuts(AsyncWaits):
     ) -> Task:
         """Put a task, wait until it has ended or is BURIED, and return it.
 
-        A handler that calls this method releases its concurrency slot during the wait.
+        A handler that calls this method releases its concurrency slot during the wait. After a
+        cancellation, a task that was put stays in the tube.
 
         Args:
             payload: as for `put`.

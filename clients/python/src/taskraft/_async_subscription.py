@@ -322,6 +322,9 @@ class AsyncSubscription:
             return
         self._is_closed = True
         self._signals.restore()
+        await self._connection.abandoned_calls.finish(self._close())
+
+    async def _close(self) -> None:
         await self._buffer.close()
         if self._runner is not None:
             self._runner.cancel()

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from taskraft import _settlement, errors
@@ -144,8 +144,19 @@ class AsyncTakenTask(Task):
         """Acknowledge the task, or release it because of an exception, unless it is settled.
 
         An exception that is not an `Exception`, such as KeyboardInterrupt, does not count as an
-        attempt.
+        attempt. A cancelled settlement continues in the background.
         """
+        try:
+            await self._settle_after(error)
+        except asyncio.CancelledError:
+            self._settler.abandoned_calls.go_on(self._settle_later(error))
+            raise
+
+    async def _settle_later(self, error: BaseException | None) -> None:
+        with suppress(errors.LeaseStale):  # the settlement that was cancelled has taken effect
+            await self._settle_after(error)
+
+    async def _settle_after(self, error: BaseException | None) -> None:
         if self.is_settled:
             return
         if error is None:

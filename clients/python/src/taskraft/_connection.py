@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from taskraft import _fork, _network, errors, tracing
+from taskraft._abandoned_calls import AbandonedCalls
 from taskraft._abandoned_takes import AbandonedTakes
 from taskraft._arguments import text
 from taskraft._clock import monotonic
@@ -96,8 +97,10 @@ class Connection:
         self.lease_renewer: Final = LeaseRenewer(
             addresses, credentials, self._call_soon, network=network
         )
+        self.abandoned_calls: Final = AbandonedCalls()
         self.take_session: Final = TakeSession(
             self.caller,
+            self.abandoned_calls,
             self.keep_alive,
             name=self.name,
             ttr_ms=self.session_ttr_ms,
@@ -107,11 +110,12 @@ class Connection:
         self.spans: Final = tracing.current_spans(self.name)
         self._settles: RequestBatcher[SettleItem, SettledLease] = RequestBatcher(self._settle)
         self.settler: Final = self.settler_for(self._settles.submit)
-        self.abandoned_takes: Final = AbandonedTakes(self.caller)
+        self.abandoned_takes: Final = AbandonedTakes(self.caller, self.abandoned_calls)
         self._puts: dict[str, RequestBatcher[task_pb2.TaskSpec, int]] = {}
         self._parts: set[Closeable] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._is_ended = False
         """Whether a closing client has sent its last messages."""
 
@@ -145,7 +149,14 @@ class Connection:
         self, submit: SettlementSender, wait_hook: Callable[[int], WaitHook] | None = None
     ) -> LeaseSettler:
         """Return a settler for tasks of one source."""
-        return LeaseSettler(submit, self.timeout_seconds, self.spans, self.lease_renewer, wait_hook)
+        return LeaseSettler(
+            submit,
+            self.timeout_seconds,
+            self.spans,
+            self.lease_renewer,
+            wait_hook,
+            self.abandoned_calls,
+        )
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
         """Run a function on the client's event loop, from any thread."""
@@ -235,18 +246,24 @@ class Connection:
         self._parts.discard(part)
 
     async def close(self) -> None:
-        """Close registered parts, batchers, the session, and the channels, in this order."""
-        if self._is_closed:
-            return
+        """Close registered parts, batchers, the session, and the channels, in this order.
+
+        If the caller is cancelled, the client is closed in the background.
+        """
         self._is_closed = True
         if self._loop is None:
             return
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         try:
             await asyncio.gather(*(part.close() for part in list(self._parts)))
             await asyncio.gather(
                 self._settles.close(CLOSE_SECONDS_MAX),
                 *(batcher.close(CLOSE_SECONDS_MAX) for batcher in self._puts.values()),
-                self.abandoned_takes.close(CLOSE_SECONDS_MAX),
+                self.abandoned_calls.close(CLOSE_SECONDS_MAX),
             )
             with suppress(errors.TaskraftError):  # the session expires after its TTR
                 await self.take_session.close(self.deadline(CLOSE_SECONDS_MAX))

@@ -18,6 +18,7 @@ from taskraft._settlement import TouchedLease
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from taskraft._abandoned_calls import AbandonedCalls
     from taskraft._async_taken_task import AsyncTakenTask
     from taskraft._lease_renewer import LeaseRenewer
     from taskraft._request_batcher import ItemOutcome
@@ -48,7 +49,8 @@ class LeaseSettler:
         timeout_seconds: float,
         spans: ClientSpans | None,
         renewer: LeaseRenewer,
-        wait_hook: Callable[[int], WaitHook] | None = None,
+        wait_hook: Callable[[int], WaitHook] | None,
+        abandoned_calls: AbandonedCalls,
     ) -> None:
         """Store the parts that settle, trace and renew leases.
 
@@ -58,12 +60,14 @@ class LeaseSettler:
             spans: traces the settlements; None if tracing is off.
             renewer: renews the leases.
             wait_hook: returns the hook of a task's handler by lease token; see `WaitHook`.
+            abandoned_calls: settles tasks whose block was cancelled at its end.
         """
         self._submit = submit
         self._timeout_seconds = timeout_seconds
         self._spans = spans
         self._renewer = renewer
         self._wait_hook = wait_hook
+        self.abandoned_calls: Final = abandoned_calls
 
     def start_renewal(self, tasks: Iterable[AsyncTakenTask]) -> None:
         """Start renewing the leases of tasks, except leases without a session."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import grpc
 
+    from taskraft._abandoned_calls import AbandonedCalls
     from taskraft._leader_caller import LeaderCaller
 
 log = logging.getLogger("taskraft")
@@ -133,6 +134,7 @@ class TakeSession:
     def __init__(
         self,
         caller: LeaderCaller,
+        abandoned_calls: AbandonedCalls,
         keep_alive: SessionKeepAlive,
         *,
         name: str,
@@ -144,6 +146,7 @@ class TakeSession:
 
         Args:
             caller: sends the calls.
+            abandoned_calls: opens the session also if the take is cancelled.
             keep_alive: sends the heartbeats.
             name: name of the session, shown to people.
             ttr_ms: lifetime of the session after its last heartbeat, in ms.
@@ -151,6 +154,7 @@ class TakeSession:
             lost: called on the event loop with the id of a lost session.
         """
         self._caller = caller
+        self._abandoned_calls = abandoned_calls
         self._keep_alive = keep_alive
         self._call_soon = call_soon
         self._lost = lost
@@ -161,12 +165,14 @@ class TakeSession:
 
     async def session_id(self, deadline: float) -> str:
         """Return the id of the session; open one if there is none."""
-        if self._session_id:
-            return self._session_id
+        if not self._session_id:
+            await self._abandoned_calls.finish(self._open_once(deadline))
+        return self._session_id
+
+    async def _open_once(self, deadline: float) -> None:
         async with self._opening:
             if not self._session_id:
                 await self._open(deadline)
-        return self._session_id
 
     async def _open(self, deadline: float) -> None:
         request = session_service_pb2.OpenSessionRequest(

@@ -158,7 +158,8 @@ class SubscriptionBuffer:
         self.is_stopped = True
         self._changed.set()
         self.hand_back(unbegun)
-        await asyncio.gather(*self._releases)
+        if self._releases:
+            await asyncio.wait(self._releases)  # a cancelled wait does not cancel the releases
 
     def hand_back(self, unbegun: Sequence[AsyncTakenTask] = ()) -> None:
         """Start to release `unbegun` and the tasks that `next_batch` has not returned."""
