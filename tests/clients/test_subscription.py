@@ -275,7 +275,7 @@ async def test_an_existing_session_is_resumed_with_its_leases_and_left_open(clus
     first = client.subscribe("emails")
     await anext(first)
     # Closing leaves the session open, as the death of the process would.
-    first._is_own_session = False
+    first._run._is_own_session = False
     await first.close()
     async with client.subscribe("emails", session=first.session_id) as tasks:
         task = await anext(tasks)

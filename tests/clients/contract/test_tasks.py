@@ -102,7 +102,7 @@ def test_a_session_is_resumed_with_the_tasks_it_holds(client, tube):
     first = client.subscribe(tube.name)
     token = next(first).token
     # Closing leaves the session open, as the death of the process would.
-    first._inner._is_own_session = False
+    first._inner._run._is_own_session = False
     first.close()
     with client.subscribe(tube.name, session=first.session_id) as tasks:
         task = next(tasks)

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import weakref
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Self
@@ -14,14 +13,12 @@ from taskraft import _settlement, errors
 from taskraft._arguments import Texts, check_known, flag, text, texts
 from taskraft._async_taken_task import AsyncTakenTask
 from taskraft._async_work import AsyncHandler, work
-from taskraft._clock import monotonic
 from taskraft._credit import Credit
 from taskraft._durations import Duration, milliseconds, seconds
 from taskraft._message_fields import set_field, set_fields
-from taskraft._request_batcher import CLOSE_SECONDS_MAX
-from taskraft._sessions import close_session
 from taskraft._signals import DEFAULT_SIGNALS, LoopSignalHandler
 from taskraft._subscription_buffer import SubscriptionBuffer
+from taskraft._subscription_run import SubscriptionRun
 from taskraft._take import TouchOptions, TubeSources, take_sources, touch_seconds_max
 from taskraft.v1 import task_service_pb2
 
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
     from taskraft._connection import Connection
     from taskraft._payload import Payload
     from taskraft._settlement import Settlement
-
-log = logging.getLogger("taskraft")
 
 CREDIT_DEFAULT: Final = 32
 """Default number of unsettled tasks: enough to hide the network latency, few enough to leave tasks
@@ -85,8 +80,6 @@ class AsyncSubscription:
         self, connection: Connection, sources: TubeSources, options: SubscribeOptions
     ) -> None:
         check_known(options, SubscribeOptions, "subscribe has no option")
-        self._connection = connection
-        self._is_own_session = not options.get("session")
         ttr_ms = connection.session_ttr_ms
         if "session_ttr" in options:
             ttr_ms = milliseconds(options["session_ttr"], "session_ttr")
@@ -107,9 +100,11 @@ class AsyncSubscription:
             options.get("credit", CREDIT_DEFAULT), options.get("credit_bytes", 0)
         )
         self._buffer = SubscriptionBuffer(connection, opening, credit, touch_seconds_max(options))
-        self._runner: asyncio.Task[None] | None = None
+        self._run = SubscriptionRun(
+            connection, self._buffer, is_own_session=not options.get("session")
+        )
+        weakref.finalize(self, self._run.dropped).atexit = False
         self._signals = LoopSignalHandler(self.stop)
-        self._is_closed = False
 
     # ---------------------------------------------------------------------------- public API
 
@@ -194,7 +189,7 @@ class AsyncSubscription:
         Args:
             unbegun: tasks of this subscription that the caller has fetched and will not process.
         """
-        if not (self._is_closed or self._buffer.is_stopped):
+        if not (self._run.is_closed or self._buffer.is_stopped):
             await self._buffer.stop(unbegun)
 
     def hand_back(self) -> None:
@@ -210,7 +205,7 @@ class AsyncSubscription:
         self._signals.install(signals or DEFAULT_SIGNALS)
 
     async def __aenter__(self) -> Self:
-        self._start()
+        self._run.start()
         return self
 
     async def __aexit__(
@@ -250,7 +245,7 @@ class AsyncSubscription:
             tasks_max: maximum length of the list; the credit of the subscription limits it too.
             linger: maximum wait for a full list after the first task; default: no wait.
         """
-        self._start()
+        self._run.start()
         return await self._buffer.next_batch(tasks_max, seconds(linger, "linger"))
 
     async def first(self) -> AsyncTakenTask | None:
@@ -258,7 +253,7 @@ class AsyncSubscription:
 
         `fetch` returns the task later, unless its lease has ended or `hand_back` has released it.
         """
-        self._start()
+        self._run.start()
         return await self._buffer.first()
 
     async def linger(self, tasks: int, linger: Duration) -> None:
@@ -318,41 +313,6 @@ class AsyncSubscription:
 
     async def close(self) -> None:
         """Release unsettled tasks, and end the stream."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._signals.restore()
-        await self._connection.abandoned_calls.finish(self._close())
-
-    async def _close(self) -> None:
-        await self._buffer.close()
-        if self._runner is not None:
-            self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
-        self._buffer.stream.end()
-        self._connection.unregister(self)
-        if self.session_id:
-            self._connection.keep_alive.remove(self.session_id)
-            if self._is_own_session and self._buffer.error is None:
-                await self._close_session()
-
-    async def _close_session(self) -> None:
-        deadline = monotonic() + CLOSE_SECONDS_MAX
-        try:
-            await close_session(self._connection.caller, self.session_id, deadline)
-        except errors.TaskraftError as error:
-            log.warning("could not close the session, it expires after its TTR: %s", error)
-
-    def _start(self) -> None:
-        if self._is_closed:
-            raise errors.ClientClosed("the subscription is closed")
-        if self._runner is None:
-            self._connection.register(self)
-            self._runner = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        try:
-            await self._buffer.stream.run()
-        except Exception as error:
-            self._buffer.failed(errors.InternalError(f"the client has a bug: {error!r}"))
-            raise
+        if not self._run.is_closed:
+            self._signals.restore()
+        await self._run.close()

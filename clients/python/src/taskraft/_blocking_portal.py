@@ -1,12 +1,14 @@
 """Run coroutines on a client's event loop from threads that have no event loop.
 
 A client and all handles that it creates share one `BlockingPortal`. If the portal is not closed, a
-finalizer closes the client when the last reference is garbage-collected or the process exits.
+finalizer warns and closes the client when the last reference is garbage-collected or the process
+exits.
 """
 
 from __future__ import annotations
 
 import contextlib
+import warnings
 import weakref
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -60,8 +62,15 @@ class BlockingPortal:
 def _close_unclosed(
     close_client: Callable[[], Coroutine[object, object, None]], loop: ClientLoop
 ) -> None:
-    """Close a client that was not closed explicitly, within `CLOSE_SECONDS_MAX`."""
+    """Warn, and close a client that was not closed explicitly, within `CLOSE_SECONDS_MAX`."""
+    is_used = loop.is_used
     with contextlib.suppress(TaskraftError, TimeoutError, CancelledError):
         if loop.is_used and not loop.is_current:
             loop.run(close_client(), CLOSE_SECONDS_MAX)
     loop.close(CLOSE_SECONDS_MAX)
+    if is_used:
+        warnings.warn(
+            "unclosed taskraft client; use the client as a context manager, or call close",
+            ResourceWarning,
+            stacklevel=2,
+        )

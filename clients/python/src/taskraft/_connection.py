@@ -7,23 +7,20 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from contextlib import suppress
+import weakref
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from taskraft import _fork, _network, errors, tracing
-from taskraft._abandoned_calls import AbandonedCalls
 from taskraft._abandoned_takes import AbandonedTakes
 from taskraft._arguments import text
+from taskraft._client_resources import ClientResources
 from taskraft._clock import monotonic
 from taskraft._durations import Duration, milliseconds, seconds
 from taskraft._error_translation import refused_items
-from taskraft._leader_caller import LeaderCaller, new_request_id
-from taskraft._lease_renewer import LeaseRenewer
+from taskraft._leader_caller import new_request_id
 from taskraft._lease_settler import LeaseSettler
-from taskraft._node_pool import NodePool
 from taskraft._node_selector import FailoverHook, NodeSelector, addresses_from
 from taskraft._request_batcher import CLOSE_SECONDS_MAX, ItemOutcome, RequestBatcher
-from taskraft._sessions import SessionKeepAlive, TakeSession
 from taskraft._settlement import SettledLease, SettleItem, outcomes_of, settlements_of
 from taskraft.v1 import task_pb2, task_service_pb2
 
@@ -89,35 +86,30 @@ class Connection:
         self.client_id: Final = text("client_id", client_id)
         self.timeout_seconds: Final = seconds(timeout, "timeout")
         self.session_ttr_ms: Final = milliseconds(session_ttr, "session_ttr")
-        network = self._network = _network.current()
-        selector = NodeSelector(addresses, on_failover)
-        self.nodes: Final = NodePool(selector, credentials, network.open_channel)
-        self.caller: Final = LeaderCaller(self.nodes, self.client_id)
-        self.keep_alive: Final = SessionKeepAlive(addresses, credentials, network)
-        self.lease_renewer: Final = LeaseRenewer(
-            addresses, credentials, self._call_soon, network=network
+        self._resources = ClientResources(
+            NodeSelector(addresses, on_failover),
+            credentials,
+            _network.current(),
+            client_id=self.client_id,
+            session_name=self.name,
+            session_ttr_ms=self.session_ttr_ms,
         )
-        self.abandoned_calls: Final = AbandonedCalls()
-        self.take_session: Final = TakeSession(
-            self.caller,
-            self.abandoned_calls,
-            self.keep_alive,
-            name=self.name,
-            ttr_ms=self.session_ttr_ms,
-            call_soon=self._call_soon,
-            lost=self.lease_renewer.session_lost,
-        )
+        weakref.finalize(self, self._resources.dropped).atexit = False
+        self.nodes: Final = self._resources.nodes
+        self.caller: Final = self._resources.caller
+        self.keep_alive: Final = self._resources.keep_alive
+        self.lease_renewer: Final = self._resources.lease_renewer
+        self.abandoned_calls: Final = self._resources.abandoned_calls
+        self.take_session: Final = self._resources.take_session
+        self.call_soon: Final = self._resources.call_soon
         self.spans: Final = tracing.current_spans(self.name)
         self._settles: RequestBatcher[SettleItem, SettledLease] = RequestBatcher(self._settle)
         self.settler: Final = self.settler_for(self._settles.submit)
         self.abandoned_takes: Final = AbandonedTakes(self.caller, self.abandoned_calls)
         self._puts: dict[str, RequestBatcher[task_pb2.TaskSpec, int]] = {}
         self._parts: set[Closeable] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
-        self._is_ended = False
-        """Whether a closing client has sent its last messages."""
 
     def deadline(self, timeout: Duration | None, wait_seconds: float = 0.0) -> float:
         """Return the deadline of a call that starts now, by `time.monotonic`."""
@@ -135,10 +127,10 @@ class Connection:
         if self._is_closed:
             raise errors.ClientClosed("the client is closed")
         loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._network.client_connected()
-            self._loop = loop
-        elif self._loop is not loop:
+        if self._resources.loop is None:
+            self._resources.network.client_connected()
+            self._resources.loop = loop
+        elif self._resources.loop is not loop:
             raise RuntimeError(
                 "an AsyncClient can only be used on the event loop of its first call"
             )
@@ -158,11 +150,10 @@ class Connection:
             self.abandoned_calls,
         )
 
-    def _call_soon(self, callback: Callable[[], None]) -> None:
-        """Run a function on the client's event loop, from any thread."""
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop was closed
-                self._loop.call_soon_threadsafe(callback)
+    @property
+    def is_dead(self) -> bool:
+        """True if the test kit has ended the network of the client."""
+        return self._resources.network.is_dead
 
     async def call(
         self,
@@ -224,7 +215,7 @@ class Connection:
     async def _settle(
         self, items: list[SettleItem], deadline: float
     ) -> list[ItemOutcome[SettledLease]]:
-        if self._is_ended:
+        if self._resources.is_ended:
             raise errors.ClientClosed("the client is closed")
         request = task_service_pb2.SettleTasksRequest(
             request_id=new_request_id(), settlements=settlements_of(items)
@@ -251,7 +242,7 @@ class Connection:
         If the caller is cancelled, the client is closed in the background.
         """
         self._is_closed = True
-        if self._loop is None:
+        if self._resources.loop is None:
             return
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
@@ -263,16 +254,9 @@ class Connection:
             await asyncio.gather(
                 self._settles.close(CLOSE_SECONDS_MAX),
                 *(batcher.close(CLOSE_SECONDS_MAX) for batcher in self._puts.values()),
-                self.abandoned_calls.close(CLOSE_SECONDS_MAX),
             )
-            with suppress(errors.TaskraftError):  # the session expires after its TTR
-                await self.take_session.close(self.deadline(CLOSE_SECONDS_MAX))
         finally:
-            self._is_ended = True
-            self.keep_alive.close()
-            self.lease_renewer.close()
-            await self.nodes.close()
-            self._network.client_disconnected()
+            await self._resources.close()
 
 
 def put_outcomes(response: task_service_pb2.PutTasksResponse) -> list[ItemOutcome[int]]:

@@ -50,7 +50,7 @@ class LeaseRenewer:
         self,
         addresses: Sequence[str],
         credentials: grpc.ChannelCredentials | None,
-        call_soon: Callable[[Callable[[], None]], None],
+        call_soon: Callable[[Callable[[], None]], object],
         clock: Callable[[], float] = monotonic,
         network: Network = GRPC,
     ) -> None:

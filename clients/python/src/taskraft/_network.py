@@ -65,6 +65,8 @@ class Heartbeats(Protocol):
 class Network:
     """Reaches nodes over gRPC; `taskraft.testing` overrides all methods."""
 
+    is_dead = False
+    """Whether the test kit has ended the network."""
     is_watched = True
     """Whether workers report handlers that block the event loop; the watch is a thread."""
 

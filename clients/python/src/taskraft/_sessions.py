@@ -31,7 +31,7 @@ SESSIONS_MAX: Final = 1_000
 @dataclass(slots=True, frozen=True)
 class _KeptSession:
     ttr_seconds: float
-    lost: Callable[[], None]
+    lost: Callable[[], object]
 
 
 class SessionKeepAlive:
@@ -54,7 +54,7 @@ class SessionKeepAlive:
         self._sessions: dict[str, _KeptSession] = {}
         self._due = NEVER
 
-    def add(self, session_id: str, ttr_ms: int, lost: Callable[[], None]) -> None:
+    def add(self, session_id: str, ttr_ms: int, lost: Callable[[], object]) -> None:
         """Start sending heartbeats for a session.
 
         Args:
@@ -139,7 +139,7 @@ class TakeSession:
         *,
         name: str,
         ttr_ms: int,
-        call_soon: Callable[[Callable[[], None]], None],
+        call_soon: Callable[[Callable[[], None]], object],
         lost: Callable[[str], None],
     ) -> None:
         """Store the parts with which the session is opened and kept.

@@ -48,7 +48,7 @@ class MemoryNetwork(Network):
         self._heartbeats: list[MemoryHeartbeats] = []
         self._is_cut = False
         self._loses_answers = False
-        self._is_dead = False
+        self.is_dead = False
 
     def open_channel(
         self, address: str, credentials: grpc.ChannelCredentials | None, number: int
@@ -57,7 +57,7 @@ class MemoryNetwork(Network):
         del address, credentials, number
         channel = self._connect()
         channel.is_cut, channel.loses_answers = self._is_cut, self._loses_answers
-        channel.is_dead = self._is_dead
+        channel.is_dead = self.is_dead
         self._channels.append(channel)
         return channel  # type: ignore[return-value]  # has what the client uses
 
@@ -114,7 +114,7 @@ class MemoryNetwork(Network):
 
     def kill(self) -> None:
         """Cancel the calls of all clients; the node sees broken connections."""
-        self._is_dead = True
+        self.is_dead = True
         for channel in self._channels:
             channel.die()
         for each in self._heartbeats:

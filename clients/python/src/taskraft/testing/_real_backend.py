@@ -93,14 +93,14 @@ class RealNetwork(Network):
         self._channels: list[grpc.aio.Channel] = []
         self._heartbeats: list[Heartbeats] = []
         self._closing: list[asyncio.Task[None]] = []
-        self._is_dead = False
+        self.is_dead = False
 
     def open_channel(
         self, address: str, credentials: grpc.ChannelCredentials | None, number: int
     ) -> grpc.aio.Channel:
         """Return a channel to the node, whatever the address and the credentials."""
         del address, credentials
-        if self._is_dead:
+        if self.is_dead:
             raise asyncio.CancelledError
         channel = open_channel(self._target, None, number, (self._recorder,))
         self._channels.append(channel)
@@ -133,7 +133,7 @@ class RealNetwork(Network):
 
     def kill(self) -> None:
         """Break all connections of the clients; their sessions stay open until they expire."""
-        self._is_dead = True
+        self.is_dead = True
         for each in self._heartbeats:
             each.close()
         self._closing += [
