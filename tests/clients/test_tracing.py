@@ -1,5 +1,6 @@
 """Spans follow the messaging conventions of OpenTelemetry."""
 
+import asyncio
 import gzip
 import subprocess
 import sys
@@ -13,9 +14,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind, StatusCode
 
-from taskraft import AsyncClient, Client, errors, tracing
+from taskraft import AsyncClient, Batch, Client, _spans, errors, tracing
+from taskraft._spans import ClientSpans
 
 SENT = {
     "messaging.system": "taskraft",
@@ -303,3 +306,71 @@ def test_without_the_extra_a_clear_error_says_what_to_install():
         tracing.configure_from_environment()
     """
     assert "pip install 'taskraft[otel]'" in run(code, OTEL_TRACES_EXPORTER="otlp").stderr
+
+
+def nodes_of(spans):
+    """Return the node of each span that has one."""
+    return {
+        span.name: (span.attributes["server.address"], span.attributes["server.port"])
+        for span in spans()
+        if "server.port" in span.attributes
+    }
+
+
+@pytest.mark.real_time
+async def test_spans_name_the_node_that_answered(cluster, spans):
+    host, port = cluster.target.split(":")
+    async with AsyncClient(cluster.target) as client:
+        emails = client.tube("emails")
+        await asyncio.gather(emails.put("a"), emails.put("b"))
+        async with await emails.take():
+            await client.execute(Batch().put(emails.task("c")))
+        async with client.subscribe("emails") as tasks:
+            await (await anext(tasks)).release(0)
+    assert nodes_of(spans) == dict.fromkeys(
+        ("send emails", "receive emails", "ack emails", "release emails"), (host, int(port))
+    )
+    named_nodes = [span for span in spans() if "server.port" in span.attributes]
+    assert len(named_nodes) == len([one for one in spans() if one.name != "process emails"])
+
+
+@pytest.mark.real_time
+def test_spans_name_the_leader_after_a_refusal(three, spans):
+    three.forwards = False
+    three.elect(2)
+    with Client(three.target) as client:
+        client.tube("emails").put("a")
+    host, port = three.leader_address.split(":")
+    assert nodes_of(spans) == {"send emails": (host, int(port))}
+
+
+@pytest.mark.parametrize("sampler", [ALWAYS_OFF, ParentBased(ALWAYS_OFF)])
+def test_a_sampler_that_is_off_costs_no_span(emails, calls, monkeypatch, sampler):
+    """Neither attributes nor links are built, and the headers of the tasks stay empty."""
+    provider = TracerProvider(sampler=sampler)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    begun = []
+    monkeypatch.setattr(ClientSpans, "_attributes", lambda *_: begun.append("attributes"))
+    monkeypatch.setattr(_spans, "_links", lambda *_: begun.append("links"))
+    with Client() as client:
+        emails = client.tube("emails")
+        emails.put_many(["a", "b", "c"])
+        with emails.take(wait=0):
+            pass
+        client.execute(Batch().put(emails.task("d")))
+        with client.subscribe("emails") as tasks:
+            tasks.ack(tasks.next_batch())
+    assert begun == []
+    (put,) = calls.requests("PutTasks")
+    assert not any(spec.headers for spec in put.tasks)
+
+
+def test_a_sampler_that_is_off_keeps_the_trace_of_the_caller(emails, calls, monkeypatch):
+    provider = TracerProvider(sampler=ALWAYS_OFF)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    here = trace.SpanContext(1, 2, is_remote=True)
+    with Client() as client, trace.use_span(trace.NonRecordingSpan(here)):
+        client.tube("emails").put("a")
+    header = calls.requests("PutTasks")[0].tasks[0].headers["traceparent"]
+    assert header.startswith(f"00-{1:032x}-".encode())
+    assert header.endswith(b"-00")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import grpc
 
-from taskraft import catalogue, errors
+from taskraft import _answering_node, catalogue, errors
 from taskraft._arguments import text, wrong_value
 from taskraft._clock import monotonic
 from taskraft._error_translation import from_rpc_error, metadata_of
@@ -132,6 +132,7 @@ class LeaderCaller:
                 wait_seconds + (WAIT_MARGIN_SECONDS if wait_seconds else ATTEMPT_SECONDS_MAX),
             )
             error = None
+            _answering_node.note(node.address)
             call = method(node)(request, timeout=allowed)
             try:
                 response = await call

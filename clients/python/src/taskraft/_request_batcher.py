@@ -13,12 +13,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
-from taskraft import errors
+from taskraft import _answering_node, errors
 from taskraft._clock import monotonic
 from taskraft._error_translation import raise_refused_items
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+
+    from taskraft._answering_node import AnsweringNode
 
 MESSAGE_ITEMS_MAX: Final = 1_000
 """Maximum number of items per message; more items do not lower the cost per item (measured with
@@ -48,6 +50,7 @@ class _Submission(Generic[Item, Result]):
     size_bytes: int
     deadline: float
     answer: asyncio.Future[list[ItemOutcome[Result]]]
+    node: AnsweringNode | None
 
 
 class RequestBatcher(Generic[Item, Result]):
@@ -104,7 +107,9 @@ class RequestBatcher(Generic[Item, Result]):
         answer: asyncio.Future[list[ItemOutcome[Result]]] = (
             asyncio.get_running_loop().create_future()
         )
-        self._waiting.append(_Submission(items, size_bytes, deadline, answer))
+        self._waiting.append(
+            _Submission(items, size_bytes, deadline, answer, _answering_node.current())
+        )
         self._waiting_items += len(items)
         if self._sender is None:
             self._sender = asyncio.create_task(self._send_all())
@@ -148,8 +153,10 @@ class RequestBatcher(Generic[Item, Result]):
     async def _send_one(self, entries: list[_Submission[Item, Result]]) -> None:
         """Send one message and give each caller its part of the outcomes."""
         items = [item for entry in entries for item in entry.items]
+        nodes = [entry.node for entry in entries if entry.node is not None]
         try:
-            outcomes = await self._send(items, max(entry.deadline for entry in entries))
+            with _answering_node.reported_to(nodes[0] if nodes else None):
+                outcomes = await self._send(items, max(entry.deadline for entry in entries))
         except Exception as error:  # noqa: BLE001 - every caller must get the error
             for entry in entries:
                 if not entry.answer.done():
@@ -159,6 +166,9 @@ class RequestBatcher(Generic[Item, Result]):
             for entry in entries:
                 entry.answer.cancel()
             raise
+        finally:
+            for node in nodes:
+                node.address = nodes[0].address
         assert len(outcomes) == len(items)
         start = 0
         for entry in entries:

@@ -7,7 +7,7 @@ module defines all attribute names.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry import context as otel_context
@@ -15,7 +15,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from taskraft import errors
+from taskraft import _answering_node, errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +41,8 @@ MESSAGE_ID: Final = "messaging.message.id"
 BATCH_COUNT: Final = "messaging.batch.message_count"
 CLIENT_ID: Final = "messaging.client.id"
 BODY_SIZE: Final = "messaging.message.body.size"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
 ERROR_TYPE: Final = "error.type"
 ATTEMPT: Final = "messaging.taskraft.attempt"
 WAIT_MS: Final = "messaging.taskraft.wait_ms"
@@ -64,8 +66,12 @@ class ClientSpans:
         self._tracer = provider.get_tracer("taskraft", schema_url=SCHEMA_URL)
         self._client_id = client_id
         self._is_parent = is_parent
+        self._drops_roots = _drops_roots(provider)
 
-    @contextmanager
+    def _is_off(self) -> bool:
+        """Return whether a span that begins here would be neither recorded nor propagated."""
+        return self._drops_roots and not trace.get_current_span().get_span_context().is_valid
+
     def send(
         self,
         tube: str,
@@ -73,7 +79,7 @@ class ClientSpans:
         parent: Context | None = None,
         *,
         joins_trace: bool = True,
-    ) -> Iterator[list[int]]:
+    ) -> AbstractContextManager[list[int]]:
         """Trace a put, and write its context into the headers of tasks that have none.
 
         Args:
@@ -86,12 +92,28 @@ class ClientSpans:
         Yields:
             A list to which the caller adds the new task ids; a single id becomes an attribute.
         """
+        if self._is_off():
+            return nullcontext([])
+        return self._send(tube, specs, parent, joins_trace=joins_trace)
+
+    @contextmanager
+    def _send(
+        self,
+        tube: str,
+        specs: Sequence[task_pb2.TaskSpec],
+        parent: Context | None,
+        *,
+        joins_trace: bool,
+    ) -> Iterator[list[int]]:
         attributes = self._attributes(tube, "send", "send")
         if len(specs) == 1:
             attributes[BODY_SIZE] = len(specs[0].payload)
         else:
             attributes[BATCH_COUNT] = len(specs)
-        with self._span(f"send {tube}", SpanKind.PRODUCER, attributes, parent=parent) as span:
+        with (
+            self._span(f"send {tube}", SpanKind.PRODUCER, attributes, parent=parent) as span,
+            _with_server(span),
+        ):
             carrier: dict[str, str] = {}
             if joins_trace:
                 W3C.inject(carrier)
@@ -104,8 +126,10 @@ class ClientSpans:
             if len(specs) == 1 and task_ids:
                 span.set_attribute(MESSAGE_ID, str(task_ids[0]))
 
-    def received(self, messages: Sequence[task_pb2.Task], started_ns: int) -> None:
-        """Trace received tasks with one span per tube; an empty result creates no span."""
+    def received(self, messages: Sequence[task_pb2.Task], started_ns: int, address: str) -> None:
+        """Trace the tasks received from a node, with one span per tube that has tasks."""
+        if self._is_off():
+            return
         by_tube: dict[str, list[task_pb2.Task]] = {}
         for message in messages:
             by_tube.setdefault(message.tube, []).append(message)
@@ -114,6 +138,7 @@ class ClientSpans:
             attributes[BATCH_COUNT] = len(tasks)
             if len(tasks) == 1:
                 attributes[MESSAGE_ID] = str(tasks[0].id)
+            attributes |= _server(address)
             span = self._tracer.start_span(
                 f"receive {tube}",
                 kind=SpanKind.CLIENT,
@@ -123,9 +148,14 @@ class ClientSpans:
             )
             span.end(max(started_ns, time.time_ns()))
 
-    @contextmanager
-    def process(self, task: Task) -> Iterator[None]:
+    def process(self, task: Task) -> AbstractContextManager[None]:
         """Trace the processing of a task, linked to the put."""
+        if self._is_off() and not (self._is_parent and TRACEPARENT in task.message.spec.headers):
+            return nullcontext()
+        return self._process(task)
+
+    @contextmanager
+    def _process(self, task: Task) -> Iterator[None]:
         message = task.message
         attributes = self._attributes(task.tube, "process", "process") | {
             MESSAGE_ID: str(task.id),
@@ -141,23 +171,30 @@ class ClientSpans:
         ):
             yield
 
-    @contextmanager
-    def process_many(self, tasks: Sequence[Task]) -> Iterator[None]:
+    def process_many(self, tasks: Sequence[Task]) -> AbstractContextManager[None]:
         """Trace the processing of tasks of one tube together, linked to their puts."""
+        return nullcontext() if self._is_off() else self._process_many(tasks)
+
+    @contextmanager
+    def _process_many(self, tasks: Sequence[Task]) -> Iterator[None]:
         tube = tasks[0].tube
         attributes = self._attributes(tube, "process", "process") | {BATCH_COUNT: len(tasks)}
         links = [link for task in tasks[:LINKS_MAX] for link in _links(task.message)]
         with self._span(f"process {tube}", SpanKind.CONSUMER, attributes, links):
             yield
 
-    @contextmanager
     def settle(
         self, operation: str, tasks: Sequence[Task], parent: Context | None = None
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Trace a settlement; `operation` is ack, release, bury, reject or touch."""
-        if not tasks:
-            yield
-            return
+        if not tasks or self._is_off():
+            return nullcontext()
+        return self._settle(operation, tasks, parent)
+
+    @contextmanager
+    def _settle(
+        self, operation: str, tasks: Sequence[Task], parent: Context | None
+    ) -> Iterator[None]:
         tubes = {task.tube for task in tasks}
         tube = tubes.pop() if len(tubes) == 1 else ""
         attributes = self._attributes(tube, operation, "settle")
@@ -167,7 +204,10 @@ class ClientSpans:
             attributes[BATCH_COUNT] = len(tasks)
         links = [link for task in tasks[:LINKS_MAX] for link in _links(task.message)]
         name = f"{operation} {tube}".rstrip()
-        with self._span(name, SpanKind.CLIENT, attributes, links, parent):
+        with (
+            self._span(name, SpanKind.CLIENT, attributes, links, parent) as span,
+            _with_server(span),
+        ):
             yield
 
     @contextmanager
@@ -234,6 +274,32 @@ class ClientSpans:
                 span.set_attribute(ERROR_TYPE, _error_type(error))
                 span.set_status(Status(StatusCode.ERROR, str(error)))
                 raise
+
+
+def _drops_roots(provider: trace.TracerProvider) -> bool:
+    """Return whether a provider of the SDK drops each span that has no parent."""
+    sampler = getattr(provider, "sampler", None)
+    described = "" if sampler is None else sampler.get_description()
+    return described.removeprefix("ParentBased{root:").startswith("AlwaysOffSampler")
+
+
+@contextmanager
+def _with_server(span: trace.Span) -> Iterator[None]:
+    """Store the node that answered the calls of a block; nested spans share the node."""
+    node = _answering_node.current() or _answering_node.AnsweringNode()
+    try:
+        with _answering_node.reported_to(node):
+            yield
+    finally:
+        span.set_attributes(_server(node.address))
+
+
+def _server(address: str) -> dict[str, str | int]:
+    """Return the attributes of the node at an address, "host:port"; empty: no node was called."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return {}
+    return {SERVER_ADDRESS: host.strip("[]"), SERVER_PORT: int(port)}
 
 
 def _creation(message: task_pb2.Task) -> Context | None:

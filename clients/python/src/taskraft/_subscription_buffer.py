@@ -195,7 +195,7 @@ class SubscriptionBuffer:
     def received(self, tasks: Sequence[task_pb2.Task], *, is_granted: bool = True) -> None:
         """Add received tasks; `is_granted` is True if they used up credit."""
         if self._connection.spans is not None:
-            self._connection.spans.received(tasks, time.time_ns())
+            self._connection.spans.received(tasks, time.time_ns(), self.stream.address)
         timed: list[AsyncTakenTask] = []
         for message in tasks:
             lease = Lease(message, touch_seconds_max=self._touch_seconds_max, is_fresh=is_granted)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
 from taskraft import errors
+from taskraft._answering_node import AnsweringNode, reported_to
 from taskraft._arguments import Texts, check_known, flag, text, texts
 from taskraft._async_taken_task import AsyncTakenTask
 from taskraft._clock import monotonic
@@ -144,19 +145,20 @@ async def _take_once(
     options: TakeOptions,
 ) -> Sequence[task_pb2.Task]:
     """Make one call; open a new session if the server does not know the client's session."""
-    started_ns = time.time_ns()
+    spans, answering, started_ns = connection.spans, AnsweringNode(), time.time_ns()
     deadline = connection.deadline(timeout, wait_seconds)
     while True:
         request.request_id = new_request_id()
         if flag("session", options.get("session", True)):
             request.session_id = await connection.take_session.session_id(deadline)
         try:
-            response = await connection.caller.call(
-                lambda node: node.tasks.TakeTasks,
-                request,
-                deadline=deadline,
-                wait_seconds=wait_seconds,
-            )
+            with reported_to(answering if spans is not None else None):
+                response = await connection.caller.call(
+                    lambda node: node.tasks.TakeTasks,
+                    request,
+                    deadline=deadline,
+                    wait_seconds=wait_seconds,
+                )
         except (asyncio.CancelledError, errors.DeadlinePassed, errors.RetryableError):
             # The take may have leased tasks, or may still lease some.
             connection.abandoned_takes.add(request)
@@ -166,6 +168,6 @@ async def _take_once(
                 raise
             connection.take_session.lost(request.session_id)
             continue
-        if response.tasks and connection.spans is not None:
-            connection.spans.received(response.tasks, started_ns)
+        if response.tasks and spans is not None:
+            spans.received(response.tasks, started_ns, answering.address)
         return response.tasks

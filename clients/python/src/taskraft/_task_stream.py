@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias
 
 import grpc
 
-from taskraft import errors
+from taskraft import _answering_node, errors
 from taskraft._error_translation import from_item, from_rpc_error
 from taskraft._leader_caller import pause_seconds
 from taskraft._stream_settlements import StreamSettlements
@@ -113,6 +113,8 @@ class TaskStream:
         self._over: errors.TaskraftError | None = None
         self.is_open = False
         """True while a stream to a node is open."""
+        self.address = ""
+        """Address of the node of the last open stream."""
 
     @property
     def session_id(self) -> str:
@@ -132,7 +134,10 @@ class TaskStream:
         self, items: Sequence[SettleItem], deadline: float
     ) -> list[ItemOutcome[SettledLease]]:
         """Settle leases on the stream, over as many connections as needed."""
-        return await self._settlements.settle(items, deadline)
+        try:
+            return await self._settlements.settle(items, deadline)
+        finally:
+            _answering_node.note(self.address)
 
     async def run(self) -> None:
         """Open one stream after another until cancelled or finally refused."""
@@ -224,7 +229,7 @@ class TaskStream:
         level = logging.INFO if self._failures else logging.DEBUG
         log.log(level, "subscribed at %s, session %s...", address, self.session_id[:8])
         self._failures = self._unanswered_heartbeats = 0
-        self.is_open = True
+        self.is_open, self.address = True, address
         await self._listener.opened(self.session_id, response.opened.held)
         self._settlements.resend()
         self._process(response)
