@@ -12,8 +12,10 @@ import itertools
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import grpc
 
@@ -23,7 +25,14 @@ from taskraft.v1.session_service_pb2_grpc import (
     SessionServiceServicer,
     add_SessionServiceServicer_to_server,
 )
-from taskraft.v1.task_service_pb2_grpc import TaskServiceServicer, add_TaskServiceServicer_to_server
+from taskraft.v1.task_service_pb2_grpc import (
+    TaskServiceServicer,
+    TaskServiceStub,
+    add_TaskServiceServicer_to_server,
+)
+
+if TYPE_CHECKING:
+    from taskraft.v1.task_service_pb2_grpc import TaskServiceAsyncStub
 
 PAYLOAD: Final = b"x" * 200
 ROUNDS: Final = 3
@@ -32,6 +41,8 @@ SINGLE_TASKS: Final = 5_000
 CREDIT: Final = 2_000
 FRAME_TASKS: Final = 500
 CALLERS: Final = 100
+CLIENTS: Final = 32
+"""Number of requests at the same time in workload (b) of the benchmarks."""
 
 
 class NullServer(TaskServiceServicer, SessionServiceServicer):
@@ -111,16 +122,38 @@ async def put_many(client: AsyncClient) -> int:
     return len(await client.tube("bench").put_many(itertools.repeat(PAYLOAD, TASKS)))
 
 
-async def put_concurrently(client: AsyncClient) -> int:
+async def put_concurrently(client: AsyncClient, callers: int = CALLERS) -> int:
     """Put from many coroutines, one task per call."""
     tube = client.tube("bench")
 
     async def caller() -> None:
-        for _ in range(SINGLE_TASKS // CALLERS):
+        for _ in range(SINGLE_TASKS // callers):
             await tube.put(PAYLOAD)
 
-    await asyncio.gather(*(caller() for _ in range(CALLERS)))
-    return SINGLE_TASKS
+    await asyncio.gather(*(caller() for _ in range(callers)))
+    return SINGLE_TASKS // callers * callers
+
+
+async def put_by_stub(target: str, callers: int) -> int:
+    """Put with the generated stub, one task and one call at a time in each of some coroutines."""
+    async with grpc.aio.insecure_channel(target) as channel:
+        stub: TaskServiceAsyncStub = TaskServiceStub(channel)
+
+        async def caller() -> None:
+            for _ in range(SINGLE_TASKS // callers):
+                tasks = [task_pb2.TaskSpec(payload=PAYLOAD)]
+                request = task_service_pb2.PutTasksRequest(
+                    tube="bench", request_id=uuid.uuid4().hex, tasks=tasks
+                )
+                await stub.PutTasks(request, timeout=30.0)
+
+        await asyncio.gather(*(caller() for _ in range(callers)))
+    return SINGLE_TASKS // callers * callers
+
+
+def run_stub(target: str, callers: int) -> int:
+    """Put with the generated stub from this thread."""
+    return asyncio.run(put_by_stub(target, callers))
 
 
 async def put_one_by_one(client: AsyncClient) -> int:
@@ -229,7 +262,17 @@ def main() -> None:
         try:
             report_async("AsyncClient put_many", target, put_many)
             report_async(f"AsyncClient put, {CALLERS} coroutines", target, put_concurrently)
+            report_async(
+                f"AsyncClient put, {CLIENTS} coroutines",
+                target,
+                lambda client: put_concurrently(client, CLIENTS),
+            )
             report_async("AsyncClient put, one after another", target, put_one_by_one)
+            for callers in (CLIENTS, 1):
+                report(
+                    f"generated stub put, coroutines: {callers}",
+                    partial(run_stub, target, callers),
+                )
             report_async("AsyncClient subscribe, batches + ack", target, consume_batches)
             report_async(
                 f"AsyncClient subscribe + ack, {CALLERS} coroutines", target, consume_concurrently
