@@ -46,7 +46,7 @@ from tests.drill.state_faults import (
     OldState,
     SecondDamage,
 )
-from tests.drill.volume_faults import DamagedLogs, SwappedVolumes
+from tests.drill.volume_faults import ClonedVolume, DamagedLogs, SwappedVolumes
 from tools.packet_links import PacketLinks
 from tools.peer_links import PeerLinks, Quality
 from tools.power_loss import PowerLoss
@@ -226,7 +226,11 @@ DRILLS = (
         settings={**SMALL_FILES, "TASKRAFT_COLLECT_ENTRIES": "100000"},
         seconds=40,
     ),
-    Drill("swapped-volumes", lambda _: [SwappedVolumes()], settings=SMALL_FILES),
+    Drill(
+        "wrong-volumes",
+        lambda _: [SwappedVolumes(), ClonedVolume()],
+        settings=SMALL_FILES,
+    ),
     Drill(
         "upgrade",
         lambda scene: [Upgrade(scene)],

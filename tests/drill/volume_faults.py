@@ -1,7 +1,8 @@
-"""Faults of whole data directories: several damaged logs at once, and swapped volumes."""
+"""Faults of whole data directories: several damaged logs, and swapped and cloned volumes."""
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,10 +98,7 @@ class SwappedVolumes(Fault):
             node.stop()
         self._swap()
         for node in self._nodes:
-            node.start()
-            status = node.wait(REFUSED_MS_MAX)
-            if status != EXIT_REFUSED:
-                raise NodeFailed(f"{node.name} has not refused another directory: {status}")
+            expect_refusal(node)
         return [f"directories of {' and '.join(node.name for node in self._nodes)} swapped"]
 
     def end(self, scene: Scene) -> None:
@@ -113,6 +111,52 @@ class SwappedVolumes(Fault):
         between = one.with_name("between")
         for old, new in ((one, between), (other, one), (between, other)):
             old.rename(new)
+
+
+@dataclass
+class ClonedVolume(Fault):
+    """A node starts with a copy of the directory of a running node, and refuses."""
+
+    hold_seconds: tuple[float, float] = field(default=(0.0, 0.1), kw_only=True)
+    _node: Node = field(init=False)
+
+    def begin(self, scene: Scene) -> list[str]:
+        """Copy the directory of one node, and start another node with the copy.
+
+        Raises:
+            NodeFailed: the node serves with the copy.
+        """
+        self._node, source = scene.draw.sample(scene.cluster.nodes, 2)
+        own = data_of(self._node)
+        source.pause()  # as a snapshot of the volume, which shows one moment
+        try:
+            shutil.copytree(data_of(source), own.with_name("clone"))
+        finally:
+            source.resume()
+        self._node.stop()
+        own.rename(own.with_name("own"))
+        own.with_name("clone").rename(own)
+        expect_refusal(self._node)
+        return [f"directory of {source.name} cloned for {self._node.name}"]
+
+    def end(self, scene: Scene) -> None:
+        """Give the node its own directory back, and start the node."""
+        own = data_of(self._node)
+        shutil.rmtree(own)
+        own.with_name("own").rename(own)
+        start_stopped([self._node])
+
+
+def expect_refusal(node: Node) -> None:
+    """Start a node with the directory of another one, which it must refuse.
+
+    Raises:
+        NodeFailed: the node has not refused the directory.
+    """
+    node.start()
+    status = node.wait(REFUSED_MS_MAX)
+    if status != EXIT_REFUSED:
+        raise NodeFailed(f"{node.name} has not refused another directory: {status}")
 
 
 def log_of(node: Node) -> DamagedLog:
