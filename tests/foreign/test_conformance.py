@@ -26,12 +26,14 @@ from tools.local_cluster import LocalCluster
 pytestmark = pytest.mark.real_time
 
 EXAMPLES = ROOT / "examples"
+LONG_BUILD = pytest.mark.nightly if os.environ.get("CI") else pytest.mark.foreign
+"""A build from nothing takes minutes. CI leaves these languages to the nightly run, because the
+rules of the contract are the same in all languages."""
 LANGUAGES = [
     pytest.param("go", marks=pytest.mark.foreign),
     pytest.param("node", marks=pytest.mark.foreign),
-    # The first builds take minutes. The rules of the contract are the same in all languages.
-    pytest.param("java", marks=pytest.mark.nightly),
-    pytest.param("rust", marks=pytest.mark.nightly),
+    pytest.param("java", marks=[LONG_BUILD, pytest.mark.timeout(600)]),
+    pytest.param("rust", marks=[LONG_BUILD, pytest.mark.timeout(600)]),
 ]
 RUN_TIMEOUT_S = 60
 
