@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo console screenshots test gate unstable nightly coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
         bench-core bench-peers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
-        check-release check-stubs check-manifests setup-docs setup-proto \
+        check-release check-stubs check-manifests setup-run setup-demo setup-docs setup-proto \
         go-parts real-collector k8s sbom image check-edge native test-native scan
 
 help: ## List the targets
@@ -20,10 +20,16 @@ help: ## List the targets
 setup: ## Install all tools into .venv (instant if nothing changed)
 	@$(PYTHON) tools/environment.py $(VENV)
 
-dev: setup ## Run a cluster of three nodes on this machine until Ctrl-C (ARGS="--data var/dev")
+setup-run: # what a node, the client and the command line need
+	@$(PYTHON) tools/environment.py $(VENV) --level run
+
+setup-demo: # and Spark
+	@$(PYTHON) tools/environment.py $(VENV) --level demo
+
+dev: setup-run ## Run a cluster of three nodes on this machine until Ctrl-C (ARGS="--data var/dev")
 	@$(VENV)/bin/taskraft dev --nodes 3 $(ARGS)
 
-demo: setup ## Run three nodes, four consumers, a killed leader, a check and a Spark report
+demo: setup-demo ## Run three nodes, four consumers, a killed leader, a check and a Spark report
 	@$(RUN) -m demo
 
 console: setup ## Run three nodes with a busy day of work, and the web console, until Ctrl-C
@@ -155,10 +161,10 @@ load: setup ## Build the load generator (Go)
 	@command -v go >/dev/null || { echo 'the load generator needs Go, which is not installed' >&2; exit 1; }
 	@go generate -C bench/load && go build -C bench/load -o ../../var/load .
 
-pipeline: setup ## Simulate a busy day, and make its journal, tables and report with Spark (ARGS="--events 9500000 --open")
+pipeline: setup-demo ## Simulate a busy day, and make its journal, tables and report with Spark (ARGS="--events 9500000 --open")
 	@$(RUN) -m demo.pipeline_run $(ARGS)
 
-report: setup ## Make the Spark report of a running cluster or a journal (ARGS="...")
+report: setup-demo ## Make the Spark report of a running cluster or a journal (ARGS="...")
 	@$(VENV)/bin/taskraft pipeline report $(ARGS)
 
 clean: ## Remove caches and everything in var/

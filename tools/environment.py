@@ -1,5 +1,8 @@
 """Create the virtual environments and install exactly the locked versions into them.
 
+There are three levels: ``run`` is what a node, the client and the command line need; ``demo`` adds
+Spark; ``all`` is for development and tests. A higher level contains the lower ones.
+
 This program uses only the standard library. It stores a digest of all inputs in the environment, so
 that a check of an up-to-date environment takes milliseconds.
 """
@@ -14,13 +17,32 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 PYTHON_FLOOR = (3, 11)
+PACKAGE = re.compile(r"^[\w.-]+==", re.MULTILINE)
+"""Begin of a line of a locked package."""
 JAVA_FLOOR = 17
 """Minimum Java version of PySpark 4."""
 
-DISTRIBUTIONS = (".", "clients/python", "pipeline", "console")
+
+@dataclass(frozen=True)
+class Level:
+    """What an environment contains: files of ``constraints/``, and folders of distributions."""
+
+    locked: tuple[str, ...]
+    distributions: tuple[str, ...]
+
+
+SPARK = "pipeline"
+"""File of ``constraints/`` with PySpark, which is left out without Java."""
+LEVELS = {
+    "run": Level(("build", "service"), (".", "clients/python")),
+    "demo": Level(("build", "service", SPARK), (".", "clients/python", "pipeline")),
+    "all": Level(("dev", SPARK), (".", "clients/python", "pipeline", "console")),
+}
 JAVA_HINT = (
     f"Java {JAVA_FLOOR} or later was not found, so the Spark part is skipped. To use it, install"
     " Java (Debian, Ubuntu: apt install openjdk-17-jre-headless) and run make again."
@@ -64,10 +86,18 @@ def is_current(stamp: Path, value: str) -> bool:
     return stamp.exists() and stamp.read_text() == value
 
 
-def pip(environment: Path, *arguments: str) -> None:
-    """Run pip of ``environment``; exit if it fails."""
-    command = [str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    done = subprocess.run([*command, *arguments], check=False)
+def install_with(environment: Path, *arguments: str) -> None:
+    """Install with uv if it is on the PATH and succeeds, otherwise with pip; exit if pip fails."""
+    # Build isolation is off, because it would fetch unlocked build back ends.
+    options = ["install", "--quiet", "--no-build-isolation", *arguments]
+    python = str(environment / "bin" / "python")
+    if uv := shutil.which("uv"):
+        # uv can lack the settings of pip, such as its index.
+        command = [uv, "pip", *options, "--python", python]
+        if subprocess.run(command, check=False).returncode == 0:
+            return
+    command = [python, "-m", "pip", "--disable-pip-version-check", *options]
+    done = subprocess.run(command, check=False)
     if done.returncode != 0:
         sys.exit(f"{environment}: pip failed with status {done.returncode}")
 
@@ -88,33 +118,50 @@ def install(environment: Path, constraints: str) -> None:
     stamp, value = environment / f".{constraints}", digest([locked])
     if is_current(stamp, value):
         return
-    print(f"installing {locked} into {environment}", flush=True)
-    # Build isolation is off, because it would fetch unlocked build back ends.
-    options = ["--quiet", "--no-build-isolation", "--require-hashes"]
-    pip(environment, "install", *options, "--requirement", str(locked))
+    count = len(PACKAGE.findall(locked.read_text()))
+    print(f"installing {count} packages of {locked} into {environment} ...", flush=True)
+    began = time.monotonic()
+    install_with(environment, "--require-hashes", "--requirement", str(locked))
+    seconds = time.monotonic() - began
+    print(f"... took {seconds:.0f} s; {environment} has {mebibytes(environment)} MiB", flush=True)
     stamp.write_text(value)
 
 
-def link_distributions(environment: Path) -> None:
-    """Install this repository's distributions in editable mode."""
-    projects = [Path(folder) / "pyproject.toml" for folder in DISTRIBUTIONS]
-    stamp, value = environment / ".editable", digest(projects) + str(Path.cwd())
+def mebibytes(folder: Path) -> int:
+    """Return the size of all files in a folder, in MiB."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) >> 20
+
+
+def link_distributions(environment: Path, distributions: tuple[str, ...]) -> None:
+    """Install distributions of this repository in editable mode."""
+    projects = [Path(folder) / "pyproject.toml" for folder in distributions]
+    stamp = environment / ".editable"
+    value = f"{digest(projects)} {Path.cwd()} {' '.join(distributions)}"
     if is_current(stamp, value):
         return
-    editable = [argument for folder in DISTRIBUTIONS for argument in ("-e", folder)]
-    pip(environment, "install", "--quiet", "--no-build-isolation", "--no-deps", *editable)
+    editable = [argument for folder in distributions for argument in ("--editable", folder)]
+    install_with(environment, "--no-deps", *editable)
     stamp.write_text(value)
 
 
-def set_up(environment: Path) -> None:
-    """Install everything for development, tests and the demo; Spark only if Java is installed."""
-    install(environment, "dev")
-    link_distributions(environment)
-    locked = Path("constraints/pipeline.txt")
-    if not is_current(environment / ".pipeline", digest([locked])) and java_version() < JAVA_FLOOR:
-        print(JAVA_HINT, flush=True)
-        return
-    install(environment, "pipeline")
+def is_complete(environment: Path) -> bool:
+    """Return whether the environment has ever got everything for development."""
+    return (environment / ".dev").exists()
+
+
+def set_up(environment: Path, name: str) -> None:
+    """Install what a level needs, or everything if the environment had everything before."""
+    level = LEVELS["all" if is_complete(environment) else name]
+    for locked in level.locked:
+        if locked != SPARK:
+            install(environment, locked)
+    link_distributions(environment, level.distributions)
+    if SPARK in level.locked:
+        value = digest([Path("constraints") / f"{SPARK}.txt"])
+        if not is_current(environment / f".{SPARK}", value) and java_version() < JAVA_FLOOR:
+            print(JAVA_HINT, flush=True)
+            return
+        install(environment, SPARK)
 
 
 def main() -> None:
@@ -126,6 +173,7 @@ def main() -> None:
         choices=("proto", "peers", "docs", "sbom", "native"),
         help="code generator, compared workers, or (on top of dev) tools of site, image or edge",
     )
+    parser.add_argument("--level", choices=tuple(LEVELS), default="all", help="what to install")
     arguments = parser.parse_args()
     arguments.environment.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{arguments.environment}.lock").open("w") as lock:
@@ -133,7 +181,7 @@ def main() -> None:
         if arguments.only:
             install(arguments.environment, arguments.only)
         else:
-            set_up(arguments.environment)
+            set_up(arguments.environment, arguments.level)
 
 
 if __name__ == "__main__":

@@ -53,11 +53,48 @@ def test_a_step_is_current_only_with_the_same_inputs(tmp_path):
     assert not environment.is_current(stamp, environment.digest([locked]))
 
 
-def test_without_java_spark_is_left_out_and_the_output_says_so(tmp_path, monkeypatch, capsys):
-    steps = []
+@pytest.fixture
+def steps(tmp_path, monkeypatch):
+    """Return the steps of a set-up without Java, which install nothing."""
+    done = []
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr(environment, "install", lambda _, constraints: steps.append(constraints))
-    monkeypatch.setattr(environment, "link_distributions", lambda _: steps.append("own"))
-    environment.set_up(tmp_path)
-    assert steps == ["dev", "own"]
+    monkeypatch.setattr(environment, "install", lambda _, constraints: done.append(constraints))
+    monkeypatch.setattr(
+        environment, "link_distributions", lambda _, folders: done.append(len(folders))
+    )
+    return done
+
+
+def test_without_java_spark_is_left_out_and_the_output_says_so(tmp_path, steps, capsys):
+    environment.set_up(tmp_path, "all")
+    assert steps == ["dev", 4]
     assert "Java 17 or later was not found" in capsys.readouterr().out
+
+
+def test_a_level_installs_what_it_needs(tmp_path, steps, monkeypatch):
+    environment.set_up(tmp_path, "run")
+    assert steps == ["build", "service", 2]
+    steps.clear()
+    monkeypatch.setattr(environment, "java_version", lambda: 17)
+    environment.set_up(tmp_path, "demo")
+    assert steps == ["build", "service", 3, "pipeline"]
+
+
+def test_an_environment_for_development_keeps_everything(tmp_path, steps):
+    """Otherwise `make dev` after `make test` would unlink distributions, and link them again."""
+    (tmp_path / ".dev").write_text("")
+    environment.set_up(tmp_path, "run")
+    assert steps == ["dev", 4]
+
+
+@pytest.mark.parametrize("status", [0, 2])
+def test_uv_installs_if_it_is_there_and_pip_if_uv_fails(tmp_path, monkeypatch, status):
+    log = tmp_path / "log"
+    for name, ended in (("uv", status), ("env/bin/python", 0)):
+        program = tmp_path / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f"#!/bin/sh\necho $(basename $0) >> {log}\nexit {ended}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    environment.install_with(tmp_path / "env", "--requirement", "locked.txt")
+    assert log.read_text().split() == (["uv"] if status == 0 else ["uv", "python"])
