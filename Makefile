@@ -20,7 +20,7 @@ help: ## List the targets
 setup: ## Install all tools into .venv (instant if nothing changed)
 	@$(PYTHON) tools/environment.py $(VENV)
 
-setup-run: # what a node, the client and the command line need
+setup-run: # what a node, the client, the command line and the console need
 	@$(PYTHON) tools/environment.py $(VENV) --level run
 
 setup-demo: # and Spark
@@ -32,7 +32,7 @@ dev: setup-run ## Run a cluster of three nodes on this machine until Ctrl-C (ARG
 demo: setup-demo ## Run three nodes, four consumers, a killed leader, a check and a Spark report
 	@$(RUN) -m demo
 
-console: setup ## Run three nodes with a busy day of work, and the web console, until Ctrl-C
+console: setup-run ## Run three nodes with a busy day of work, and the web console, until Ctrl-C
 	@$(RUN) -m demo.busy_day $(ARGS)
 
 screenshots: setup ## Take the screenshots of the console for the documentation; needs Chromium

@@ -1,7 +1,7 @@
 """Create the virtual environments and install exactly the locked versions into them.
 
-There are three levels: ``run`` is what a node, the client and the command line need; ``demo`` adds
-Spark; ``all`` is for development and tests. A higher level contains the lower ones.
+There are three levels: ``run`` is what a node, the client, the command line and the console need;
+``demo`` adds Spark; ``all`` is for development and tests. A higher level contains the lower ones.
 
 This program uses only the standard library. It stores a digest of all inputs in the environment, so
 that a check of an up-to-date environment takes milliseconds.
@@ -39,9 +39,11 @@ class Level:
 SPARK = "pipeline"
 """File of ``constraints/`` with PySpark, which is left out without Java."""
 LEVELS = {
-    "run": Level(("build", "service"), (".", "clients/python")),
-    "demo": Level(("build", "service", SPARK), (".", "clients/python", "pipeline")),
-    "all": Level(("dev", SPARK), (".", "clients/python", "pipeline", "console")),
+    "run": Level(("build", "service", "console"), (".", "clients/python", "console")),
+    "demo": Level(
+        ("build", "service", "console", SPARK), (".", "clients/python", "console", "pipeline")
+    ),
+    "all": Level(("dev", SPARK), (".", "clients/python", "console", "pipeline")),
 }
 JAVA_HINT = (
     f"Java {JAVA_FLOOR} or later was not found, so the Spark part is skipped. To use it, install"

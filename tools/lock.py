@@ -24,6 +24,8 @@ ENVIRONMENTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     # Installed on top of `dev` if Java is there, so it must be compatible.
     "pipeline": ("pipeline/pyproject.toml", "--constraint", "constraints/dev.txt"),
+    # Installed on top of `service` by `make dev`.
+    "console": ("console/pyproject.toml", "--constraint", "constraints/dev.txt"),
     # Installed on top of `dev` by `make docs`.
     "docs": ("--group", "docs", "--constraint", "constraints/dev.txt"),
     # Back ends that build the image's wheels.

@@ -123,7 +123,7 @@ def test_a_command_that_is_not_installed_says_what_to_install(run, monkeypatch, 
     monkeypatch.setattr(cli, "entry_points", lambda **_: [])
     done = run(name)
     assert done.exit_code == 2
-    assert f"pip install '{distribution}'" in done.stderr
+    assert f"pip install '{distribution}'\n" in done.stderr
 
 
 def test_an_unknown_command_is_a_usage_error(run):

@@ -73,11 +73,11 @@ def test_without_java_spark_is_left_out_and_the_output_says_so(tmp_path, steps, 
 
 def test_a_level_installs_what_it_needs(tmp_path, steps, monkeypatch):
     environment.set_up(tmp_path, "run")
-    assert steps == ["build", "service", 2]
+    assert steps == ["build", "service", "console", 3]
     steps.clear()
     monkeypatch.setattr(environment, "java_version", lambda: 17)
     environment.set_up(tmp_path, "demo")
-    assert steps == ["build", "service", 3, "pipeline"]
+    assert steps == ["build", "service", "console", 4, "pipeline"]
 
 
 def test_an_environment_for_development_keeps_everything(tmp_path, steps):

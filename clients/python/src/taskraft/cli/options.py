@@ -123,7 +123,7 @@ class SuggestingGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             similar = get_close_matches(args[0], self.list_commands(ctx))
-            if not similar:
+            if not similar or args[0] in similar:
                 raise
             ctx.fail(f"{error.message} Did you mean {' or '.join(similar)}?")
 
