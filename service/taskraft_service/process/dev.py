@@ -30,6 +30,9 @@ READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 15.0
 FAILED_STARTS_MAX: Final = 3
 """Maximum consecutive starts of a node that never becomes ready; then the cluster stops."""
+EXIT_REFUSED: Final = 1
+"""Exit status of a node that the others refuse, for example because it was removed."""
+EXIT_USAGE: Final = 2
 _HOST: Final = "127.0.0.1"
 
 
@@ -105,6 +108,8 @@ def run_dev(
 ) -> int:
     """Run a cluster until Ctrl-C; return the exit status: not 0 if nodes failed for good.
 
+    A node that was removed from the cluster is left out, and the other nodes run on.
+
     Args:
         count: number of nodes.
         data: directory that keeps the data; None: a temporary one.
@@ -113,6 +118,12 @@ def run_dev(
         has_console: True: serve the web console too, if its distribution is installed.
     """
     nodes = dev_nodes(count, port)
+    stored = _stored_nodes(data) if data is not None else []
+    if stored and stored != sorted(node.name for node in nodes):
+        _say(
+            f"{data} has the data of {len(stored)} nodes; use --nodes {len(stored)} or other --data"
+        )
+        return EXIT_USAGE
     taken = _taken_address(nodes)
     if taken is not None:
         _say(f"{taken} is in use: another `taskraft dev` may run here; choose another --port")
@@ -139,6 +150,11 @@ def run_dev(
         except _Interrupted:
             _say("stopping")
             return 0
+
+
+def _stored_nodes(data: Path) -> list[str]:
+    """Return the names of the nodes that have data in a directory."""
+    return sorted(place.name for place in data.glob("dev-*") if any(place.iterdir()))
 
 
 def _taken_address(nodes: Sequence[DevNode]) -> str | None:
@@ -182,13 +198,15 @@ def _start_console(nodes: Sequence[DevNode], port: int) -> subprocess.Popen[byte
 
 
 def _await_ready(nodes: Sequence[DevNode], processes: Sequence[subprocess.Popen[bytes]]) -> bool:
+    """Wait until all nodes are ready that the others do not refuse; False: a node did not start."""
     until = time.monotonic() + READY_SECONDS
-    for node in nodes:
-        while not _is_ready(node):
-            if time.monotonic() > until or any(one.poll() is not None for one in processes):
+    for node, process in zip(nodes, processes, strict=True):
+        while process.poll() != EXIT_REFUSED and not _is_ready(node):
+            ended = {one.poll() for one in processes} - {None}
+            if time.monotonic() > until or not ended <= {EXIT_REFUSED}:
                 return False
             time.sleep(0.05)
-    return True
+    return any(one.poll() is None for one in processes)
 
 
 def _is_ready(node: DevNode) -> bool:
@@ -216,7 +234,7 @@ def _watch(
     """Restart nodes whose processes exit; return the exit status when a restart is useless.
 
     A node that exits `FAILED_STARTS_MAX` times without having become ready cannot start. Without
-    restarts, the other nodes run on until the last one has exited.
+    restarts, and after a removal, the other nodes run on until the last one has exited.
     """
     failed_starts = [0] * len(nodes)
     gone: set[int] = set()
@@ -229,7 +247,7 @@ def _watch(
             if status is None or place in gone:
                 continue
             told = f"{node.name} (process {processes[place].pid}) exited with status {status}"
-            if not restarts:
+            if not restarts or status == EXIT_REFUSED:
                 gone.add(place)
                 _say(f"{told}; {len(nodes) - len(gone)} of {len(nodes)} nodes run")
                 continue

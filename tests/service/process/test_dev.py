@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from taskraft import Client
 from taskraft.v1 import task_pb2, task_service_pb2, task_service_pb2_grpc
 from taskraft_service.process.dev import dev_nodes, run_dev
 
@@ -57,13 +58,24 @@ def test_a_port_in_use_stops_the_start(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_data_of_another_number_of_nodes_is_refused(tmp_path, capsys):
+    for name in ("dev-0", "dev-1", "dev-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "identity").touch()
+    assert run_dev(2, tmp_path, 1) == 2
+    assert "has the data of 3 nodes; use --nodes 3" in capsys.readouterr().out
+
+
+def dev_arguments(port, data):
+    return ["--nodes", "2", "--port", str(port), "--data", str(data)]
+
+
 @pytest.fixture
 def development(tmp_path, request):
     """Start ``taskraft dev`` with two nodes; return its process, first port and output."""
     # The port is below the ephemeral ports of the kernel, which may be taken at any moment.
     port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
-    arguments = ["--nodes", "2", "--port", str(port), "--data", str(tmp_path)]
-    arguments += getattr(request, "param", [])
+    arguments = dev_arguments(port, tmp_path) + getattr(request, "param", [])
     script = f"from taskraft_service.process.cli import dev; dev({arguments!r})"
     with subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -140,3 +152,28 @@ def test_the_other_nodes_run_on_without_restarts(development):
     assert not is_free(f"127.0.0.1:{port}")
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0
+
+
+@pytest.mark.cluster
+def test_the_other_nodes_run_on_after_the_removal_of_a_member(development, tmp_path):
+    process, port, said = development
+    with Client(f"127.0.0.1:{port},127.0.0.1:{port + 10}") as client:
+        client.remove_member("dev-1", timeout="20s")
+    for line in process.stdout:
+        said.append(line.strip())
+        if "nodes run" in line:
+            break
+    assert said[-1].endswith("exited with status 1; 1 of 2 nodes run"), said
+    assert process.poll() is None
+    with Client(f"127.0.0.1:{port}") as client:
+        assert client.tube("still").put(b"works") == 1
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    # The next start leaves the removed node out too.
+    script = f"from taskraft_service.process.cli import dev; dev({dev_arguments(port, tmp_path)!r})"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as again:
+        assert any(line.startswith("ready") for line in again.stdout)
+        again.send_signal(signal.SIGINT)
+        assert again.wait(30) == 0
