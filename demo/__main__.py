@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 from pathlib import Path
+from typing import Final
 
 from demo.consumer_processes import ConsumerFailed
 from demo.demo_run import DemoOptions, run_demo
@@ -13,6 +14,9 @@ from demo.feed_check import FeedBroken
 from demo.progress_watcher import ProgressStalled
 from taskraft import TaskraftError
 from tools.local_node import NodeFailed
+
+EXIT_NO_REPORT: Final = 3
+"""The queue has kept its promises, but there is no report."""
 
 
 def main() -> int:
@@ -42,7 +46,9 @@ def main() -> int:
         print("demo: interrupted; all started processes have ended", file=sys.stderr)
         return 130
     print("", *verdict.lines(), sep="\n")
-    return 0 if verdict.is_clean else 1
+    if not verdict.is_clean:
+        return 1
+    return EXIT_NO_REPORT if verdict.is_report_missing else 0
 
 
 if __name__ == "__main__":

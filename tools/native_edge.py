@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools.environment import digest, install, is_current, pip
+from tools.environment import digest, install, install_with, is_current
 
 SOURCES: Final = Path("edge")
 MANIFEST: Final = SOURCES / "Cargo.toml"
@@ -80,7 +80,7 @@ def build(environment: Path) -> None:
     if subprocess.run(command, check=False).returncode != 0:
         sys.exit("the native edge was not built")
     wheels = [str(wheel) for wheel in WHEELS.glob("*.whl")]
-    pip(environment, "install", "--quiet", "--no-deps", "--force-reinstall", *wheels)
+    install_with(environment, "--no-deps", "--force-reinstall", *wheels)
     stamp.write_text(value)
 
 

@@ -41,10 +41,17 @@ def test_the_verdict_of_a_clean_run_shows_its_numbers():
         {"feed": check_feed("files", life(1, PUT, TAKE, TAKE, ACK))},
         {"results": ResultsCheck(0, [], ["os.py"])},
         {"results": ResultsCheck(0, ["os.py"], [])},
-        {"is_report_missing": True},
     ],
 )
 def test_any_lost_doubly_held_or_wrong_task_fails_the_demo(changes):
     failed = verdict(**changes)
     assert not failed.is_clean
     assert "FAILED" in "\n".join(failed.lines())
+
+
+def test_a_missing_report_is_told_beside_the_verdict_of_the_queue():
+    told = verdict(is_report_missing=True, report="missing: Spark ended with status 1")
+    assert told.is_clean
+    text = "\n".join(told.lines())
+    assert "OK" in text
+    assert "missing: Spark ended" in text
