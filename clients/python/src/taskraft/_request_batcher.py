@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from taskraft import _answering_node, errors
 from taskraft._clock import monotonic
+from taskraft._deadlines import Deadlines
 from taskraft._error_translation import raise_refused_items
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class RequestBatcher(Generic[Item, Result]):
         self._waiting_items = 0
         self._room = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
+        self._deadlines: Deadlines[_Submission[Item, Result]] = Deadlines(_fail_late)
 
     @property
     def is_idle(self) -> bool:
@@ -90,30 +92,30 @@ class RequestBatcher(Generic[Item, Result]):
             TaskraftError: the whole message failed.
         """
         assert 0 < len(items) <= MESSAGE_ITEMS_MAX
-        try:
-            async with asyncio.timeout(deadline - monotonic() + FAILURE_REPORT_SECONDS):
-                while self._waiting_items + len(items) > WAITING_ITEMS_MAX:
-                    self._room.clear()
-                    await self._room.wait()
-                return await self._enqueue(items, size_bytes, deadline)
-        except TimeoutError:
-            raise errors.DeadlinePassed(
-                "the deadline of the call has passed; the call may still take effect"
-            ) from None
-
-    def _enqueue(
-        self, items: Sequence[Item], size_bytes: int, deadline: float
-    ) -> asyncio.Future[list[ItemOutcome[Result]]]:
+        if self._waiting_items + len(items) > WAITING_ITEMS_MAX:
+            await self._wait_for_room(len(items), deadline)
         answer: asyncio.Future[list[ItemOutcome[Result]]] = (
             asyncio.get_running_loop().create_future()
         )
-        self._waiting.append(
-            _Submission(items, size_bytes, deadline, answer, _answering_node.current())
-        )
+        entry = _Submission(items, size_bytes, deadline, answer, _answering_node.current())
+        self._waiting.append(entry)
         self._waiting_items += len(items)
         if self._sender is None:
             self._sender = asyncio.create_task(self._send_all())
-        return answer
+        self._deadlines.add(entry, deadline + FAILURE_REPORT_SECONDS)
+        try:
+            return await answer
+        finally:
+            self._deadlines.discard(entry)
+
+    async def _wait_for_room(self, items: int, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(deadline - monotonic() + FAILURE_REPORT_SECONDS):
+                while self._waiting_items + items > WAITING_ITEMS_MAX:
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            raise _deadline_passed() from None
 
     async def _send_all(self) -> None:
         """Send messages until nothing waits."""
@@ -184,6 +186,18 @@ class RequestBatcher(Generic[Item, Result]):
             await asyncio.wait({sender}, timeout=grace_seconds)
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
+
+
+def _fail_late(entry: _Submission[Item, Result]) -> None:
+    """Fail a caller that has no answer at its deadline."""
+    if not entry.answer.done():
+        entry.answer.set_exception(_deadline_passed())
+
+
+def _deadline_passed() -> errors.DeadlinePassed:
+    return errors.DeadlinePassed(
+        "the deadline of the call has passed; the call may still take effect"
+    )
 
 
 def single_outcome(outcomes: Sequence[ItemOutcome[Result]]) -> Result:

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from taskraft import AsyncClient, Task
 from taskraft._clock import monotonic
+from taskraft._deadlines import Deadlines
 from taskraft._guarded_call import guarded
 from taskraft._handler_error import handler_error, ordinary
 from taskraft._handler_slots import bind_wait_hooks
@@ -55,6 +56,8 @@ class Surroundings:
     middleware: Sequence[Middleware]
     threads: ThreadPool
     processes: ProcessPool | None
+    time_limits: Deadlines[HandlerRun]
+    """Ends of the time limits of the running handlers."""
     cancel_grace_seconds: float
     on_stuck_thread: Callable[[ThreadCall], None]
     """Called when an attempt ends while its thread still runs."""
@@ -78,7 +81,6 @@ class HandlerRun(ABC):
         """The call in a thread, from its start on."""
         self._running: asyncio.Task[Any] | None = None
         self._waits_for_process = False
-        self._limit: asyncio.TimerHandle | None = None
 
     def interrupt(self, cause: TaskInterrupted) -> None:
         """Ask the handler to end: cancel a coroutine; a thread sees it in `Context.check`."""
@@ -117,8 +119,7 @@ class HandlerRun(ABC):
             raise self.context.interruption from None
         finally:
             self._running = None
-            if self._limit is not None:
-                self._limit.cancel()
+            self._around.time_limits.discard(self)
 
     def begin(self) -> None:
         """Start the time limit: code of the app runs from now on."""
@@ -129,8 +130,7 @@ class HandlerRun(ABC):
     def waiting_for_process(self) -> Iterator[None]:
         """Stop the time limit in a block in which the handler waits for a process."""
         self._waits_for_process = True
-        if self._limit is not None:
-            self._limit.cancel()
+        self._around.time_limits.discard(self)
         started = monotonic()
         yield
         self._waits_for_process = False
@@ -139,9 +139,12 @@ class HandlerRun(ABC):
 
     def _set_deadline(self, deadline: float) -> None:
         self.context.deadline = deadline
-        late = TimeLimitExceeded(f"the time limit of {self._task.time_limit:g} s is over")
-        loop = asyncio.get_running_loop()
-        self._limit = loop.call_later(deadline - monotonic(), self.interrupt, late)
+        self._around.time_limits.add(self, deadline)
+
+    def time_limit_passed(self) -> None:
+        """Ask the handler to end, because its time limit is over."""
+        limit = f"the time limit of {self._task.time_limit:g} s is over"
+        self.interrupt(TimeLimitExceeded(limit))
 
     async def guarded(self, call: Callable[[], Awaitable[Value]]) -> Value:
         """Await code of the app, and raise its failure as an ordinary exception.

@@ -194,24 +194,25 @@ class SlotShare:
         if not (may_begin or self._may_wait):
             self._hand_back()
             return None
-        self._shares.waiting += 1
-        try:
-            async with asyncio.timeout(self._wait_seconds(first)):
-                slot = await self._shares.slots.take()
-        except TimeoutError:
+        slots = self._shares.slots
+        slot = await (slots.take() if slots.has_free else self._slot_in_time(first))
+        if slot is None:
             self._shares.prefetch.stop()
             self._may_wait_until = -math.inf
             self._hand_back()
             return None
-        finally:
-            self._shares.waiting -= 1
         self._shares.begins(self)
         return slot
 
-    def _wait_seconds(self, first: AsyncTakenTask) -> float | None:
-        if self._shares.slots.has_free:
-            return None  # the most frequent case
-        return max(first.lease.started + WAIT_SECONDS_MAX - monotonic(), 0)
+    async def _slot_in_time(self, first: AsyncTakenTask) -> HandlerSlot | None:
+        self._shares.waiting += 1
+        try:
+            async with asyncio.timeout(first.lease.started + WAIT_SECONDS_MAX - monotonic()):
+                return await self._shares.slots.take()
+        except TimeoutError:
+            return None
+        finally:
+            self._shares.waiting -= 1
 
     def _hand_back(self) -> None:
         self._is_over = True

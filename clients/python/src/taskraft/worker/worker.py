@@ -21,12 +21,13 @@ from taskraft import _network
 from taskraft._arguments import check_known, whole_number
 from taskraft._clock import monotonic
 from taskraft._credit import WAITING_HANDLERS_MAX
+from taskraft._deadlines import Deadlines
 from taskraft._durations import seconds
 from taskraft._guarded_call import cancellation_of_current_task
 from taskraft.worker.dependencies import Providers
 from taskraft.worker.deployment import Deployment
 from taskraft.worker.errors import WorkerStopping
-from taskraft.worker.handler_run import Surroundings
+from taskraft.worker.handler_run import HandlerRun, Surroundings
 from taskraft.worker.health import (
     LoopWatch,
     Pages,
@@ -278,6 +279,7 @@ class Worker:
             self._app.middleware,
             threads,
             self._processes,
+            Deadlines(HandlerRun.time_limit_passed),
             self._cancel_grace,
             lambda _: None,
             self._metrics,
