@@ -34,15 +34,26 @@ class WaitHook(Protocol):
 _wait_hooks: Final[ContextVar[tuple[WaitHook, ...]]] = ContextVar("taskraft_wait_hooks", default=())
 
 
-@contextmanager
-def wait_hook_set(hook: WaitHook) -> Iterator[None]:
-    """Add `hook` to the hooks of the current context."""
+def add_wait_hook(hook: WaitHook) -> tuple[WaitHook, ...]:
+    """Add `hook` to the hooks of the current context; return the hooks before."""
     outer = _wait_hooks.get()
     _wait_hooks.set((*outer, hook))
+    return outer
+
+
+def set_wait_hooks(hooks: tuple[WaitHook, ...]) -> None:
+    """Replace the hooks of the current context."""
+    _wait_hooks.set(hooks)
+
+
+@contextmanager
+def wait_hook_set(hook: WaitHook) -> Iterator[None]:
+    """Add `hook` to the hooks of the current context in a block."""
+    outer = add_wait_hook(hook)
     try:
         yield
     finally:
-        _wait_hooks.set(outer)
+        set_wait_hooks(outer)
 
 
 @asynccontextmanager
@@ -136,6 +147,7 @@ class HandlerSlot:
         """Release the slot permanently, because the handler has ended."""
         self._is_over = True
         self._release()
+        self.on_change = None  # no reference cycle, which only the garbage collector would free
 
     def _is_wanted(self) -> bool:
         return not (self._waiting or self._is_held or self._is_over)

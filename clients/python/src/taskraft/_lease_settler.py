@@ -4,19 +4,20 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Protocol
 
 from taskraft import errors
 from taskraft._clock import monotonic
 from taskraft._durations import Duration, seconds
 from taskraft._error_translation import name_task
-from taskraft._handler_slots import WaitHook, wait_hook_set
+from taskraft._handler_slots import WaitHook, add_wait_hook, set_wait_hooks
 from taskraft._request_batcher import MESSAGE_ITEMS_MAX, raise_refused
 from taskraft._settlement import TouchedLease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import TracebackType
 
     from taskraft._abandoned_calls import AbandonedCalls
     from taskraft._async_taken_task import AsyncTakenTask
@@ -71,28 +72,25 @@ class LeaseSettler:
 
     def start_renewal(self, tasks: Iterable[AsyncTakenTask]) -> None:
         """Start renewing the leases of tasks, except leases without a session."""
-        self._renewer.add(task.lease for task in tasks if task.message.session_id)
+        leases = [task.lease for task in tasks if task.message.session_id]
+        if leases:
+            self._renewer.add(leases)
 
     def stop_renewal(self, tasks: Iterable[Task]) -> None:
         """Stop renewing the leases of tasks."""
-        self._renewer.discard(task.token for task in tasks)
+        self._renewer.discard([task.message.token for task in tasks])
+
+    def process(self, task: AsyncTakenTask) -> AbstractContextManager[None]:
+        """Trace the processing of a task, renew its lease, and set the wait hook of its handler."""
+        hook = None if self._wait_hook is None else self._wait_hook(task.message.token)
+        block = _Block(self, task, hook)
+        return block if self._spans is None else self._traced(task, block)
 
     @contextmanager
-    def process(self, task: AsyncTakenTask) -> Iterator[None]:
-        """Trace the processing of a task, renew its lease, and set the wait hook of its handler."""
-        task.lease.is_in_block = True
-        self.start_renewal([task])
-        try:
-            with (
-                nullcontext() if self._spans is None else self._spans.process(task),
-                nullcontext()
-                if self._wait_hook is None
-                else wait_hook_set(self._wait_hook(task.token)),
-            ):
-                yield
-        finally:
-            task.lease.is_in_block = False
-            self.stop_renewal([task])
+    def _traced(self, task: AsyncTakenTask, block: _Block) -> Iterator[None]:
+        assert self._spans is not None
+        with block, self._spans.process(task):
+            yield
 
     @contextmanager
     def process_many(self, tasks: Sequence[AsyncTakenTask]) -> Iterator[None]:
@@ -141,7 +139,7 @@ class LeaseSettler:
         self, items: Sequence[SettleItem], timeout: Duration | None
     ) -> list[ItemOutcome[SettledLease]]:
         """Send settlements in as few messages as the limits allow; return one outcome per item."""
-        self._renewer.discard(token for token, action in items if not action.HasField("touch"))
+        self._renewer.discard([token for token, action in items if not action.HasField("touch")])
         allowed = self._timeout_seconds if timeout is None else seconds(timeout, "timeout")
         deadline = monotonic() + allowed
         outcomes: list[ItemOutcome[SettledLease]] = []
@@ -150,3 +148,35 @@ class LeaseSettler:
             shared = part[0][1].ByteSize()
             outcomes += await self._submit(part, shared + SETTLEMENT_BYTES * len(part), deadline)
         return outcomes
+
+
+class _Block(AbstractContextManager[None]):
+    """The block of a task, in which its lease is renewed and its wait hook is set.
+
+    A class, because a generator with `contextmanager` costs twice as much.
+    """
+
+    __slots__ = ("_hook", "_outer", "_settler", "_task")
+
+    def __init__(self, settler: LeaseSettler, task: AsyncTakenTask, hook: WaitHook | None) -> None:
+        self._settler = settler
+        self._task = task
+        self._hook = hook
+        self._outer: tuple[WaitHook, ...] = ()
+
+    def __enter__(self) -> None:
+        self._task.lease.is_in_block = True
+        self._settler.start_renewal([self._task])
+        if self._hook is not None:
+            self._outer = add_wait_hook(self._hook)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._hook is not None:
+            set_wait_hooks(self._outer)
+        self._task.lease.is_in_block = False
+        self._settler.stop_renewal([self._task])

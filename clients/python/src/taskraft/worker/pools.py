@@ -13,7 +13,7 @@ from typing import Any, Final
 from taskraft import AsyncClient, AsyncSubscription, SubscribeOptions
 from taskraft._async_work import AsyncHandler
 from taskraft._credit import CREDIT_TASKS_MAX
-from taskraft._handler_slots import wait_hook_set
+from taskraft._handler_slots import add_wait_hook
 from taskraft.worker.attempt import Attempt
 from taskraft.worker.batch_attempt import BatchAttempt
 from taskraft.worker.errors import TaskInterrupted
@@ -235,8 +235,8 @@ class Consumer(Receiver):
 
 
 async def _run(run: HandlerRun, slot: AttemptSlot) -> None:
+    add_wait_hook(slot.handler)  # for the rest of this asyncio task
     try:
-        with wait_hook_set(slot.handler):
-            await run.run(slot)
+        await run.run(slot)
     finally:
         slot.end(run.thread)
