@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -56,9 +55,11 @@ class Attempt(HandlerRun):
         started, observer = monotonic(), self._around.observer
         if observer is not None:
             observer.started(self._taken, ready_seconds(self._taken))
-        self.context.log.info("started attempt %d of %s", self._taken.attempt, self._task.name)
+        is_logged = log.isEnabledFor(logging.INFO)
+        if is_logged:
+            self.context.log.info("started attempt %d of %s", self._taken.attempt, self._task.name)
         failure = await self._failure(slot)
-        if failure is None:
+        if failure is None and is_logged:
             spent_ms = round((monotonic() - started) * 1_000)
             self.context.log.info("ended after %d ms", spent_ms)
         if observer is not None:
@@ -136,18 +137,7 @@ class Attempt(HandlerRun):
         self.begin()
         if self._task.pool == "process":
             return await around_run(self._around.middleware, self.context, self._in_process)()
-        arguments = self._task.decode(self._taken.message.spec)
-        signature = self._task.signature
-        async with AsyncExitStack() as stack:
-            if signature.dependencies:
-                arguments |= await self._around.providers.resolve(
-                    signature.dependencies, self.context, stack
-                )
-            first = (self.context,) if signature.wants_context else ()
-            call = partial(signature.function, *first, **arguments)
-            runner = self.in_coroutine if signature.is_async else self.in_thread
-            innermost = partial(runner, call)
-            return await around_run(self._around.middleware, self.context, innermost)()
+        return await self.called_with(**self._task.decode(self._taken.message.spec))
 
     async def _in_process(self) -> object:
         """Run the handler in a process, which decodes the payload and encodes the result."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import reprlib
 from collections.abc import Sequence, Set
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,6 @@ from taskraft._settlement import Settlement
 from taskraft.worker.context import BatchContext
 from taskraft.worker.errors import BatchError, InvalidResult, LeaseLost
 from taskraft.worker.handler_run import HandlerRun, Surroundings, ready_seconds
-from taskraft.worker.middleware import around_run
 from taskraft.worker.settlements import acknowledgement, log_failure, outcome_of, settlement_of
 from taskraft.worker.slots import AttemptSlot
 from taskraft.worker.spans import describe_span
@@ -137,21 +135,9 @@ class BatchAttempt(HandlerRun):
             return self.failure_of(error)
 
     async def _called(self, items: list[Any]) -> object:
-        """Call the handler inside the middleware."""
         self.begin()
         self.context.enter()
-        signature = self._task.signature
-        provided: dict[str, Any] = {}
-        async with AsyncExitStack() as stack:
-            if signature.dependencies:
-                provided = await self._around.providers.resolve(
-                    signature.dependencies, self.context, stack
-                )
-            first = (self.context,) if signature.wants_context else ()
-            call = partial(signature.function, *first, items, **provided)
-            runner = self.in_coroutine if signature.is_async else self.in_thread
-            innermost = partial(runner, call)
-            return await around_run(self._around.middleware, self.context, innermost)()
+        return await self.called_with(items)
 
     def _log(self, outcomes: Sequence[Settlement | Exception]) -> None:
         """Log each failure once, although it may have failed many tasks."""

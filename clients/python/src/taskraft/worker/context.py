@@ -40,7 +40,7 @@ class Context(ABC):
     All methods may be called from the handler's thread.
     """
 
-    __slots__ = ("deadline", "earlier", "interruption", "is_stopping", "log", "plans", "task")
+    __slots__ = ("_log", "deadline", "earlier", "interruption", "is_stopping", "plans", "task")
 
     def __init__(self, task: Task, deadline: float | None) -> None:
         """Store the task; `deadline` is the end of the time limit by `time.monotonic`."""
@@ -53,8 +53,7 @@ class Context(ABC):
         """Exception with which the handler must end; None while the handler may go on."""
         self.is_stopping = False
         """True after the worker was asked to stop. The handler may finish within the grace."""
-        self.log: Final = _TaskLog(log, self)
-        """Logger whose lines name the task."""
+        self._log: logging.LoggerAdapter[logging.Logger] | None = None
         self.plans: Final[list[PlannedTask]] = []
         self.earlier: Sequence[Step] = ()
 
@@ -71,6 +70,13 @@ class Context(ABC):
         """Make this the current context, for the rest of the caller's own contextvars context."""
         _current.set(self)
         return self
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Logger whose lines name the task."""
+        if self._log is None:
+            self._log = _TaskLog(log, self)
+        return self._log
 
     @property
     def tasks(self) -> Sequence[Task]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from taskraft import AsyncClient, Task
@@ -26,7 +27,7 @@ from taskraft.worker.errors import (
     TimeLimitExceeded,
     WorkerStopping,
 )
-from taskraft.worker.middleware import Middleware
+from taskraft.worker.middleware import Middleware, around_run
 from taskraft.worker.process_pool import ProcessPool
 from taskraft.worker.slots import AttemptSlot
 from taskraft.worker.task import TaskFunction
@@ -183,6 +184,24 @@ class HandlerRun(ABC):
         context = self.context
         is_asked = context.is_lost or context.interruption is not None
         return is_asked or self._around.is_worker_cancelled()
+
+    async def called_with(self, /, *items: object, **arguments: object) -> object:
+        """Call the handler inside the middleware, with its context and its dependencies."""
+        dependencies = self._task.signature.dependencies
+        if not dependencies:
+            return await self._inside_middleware(items, arguments)
+        async with AsyncExitStack() as stack:
+            provided = await self._around.providers.resolve(dependencies, self.context, stack)
+            return await self._inside_middleware(items, arguments | provided)
+
+    def _inside_middleware(
+        self, items: Sequence[object], arguments: Mapping[str, object]
+    ) -> Awaitable[object]:
+        signature = self._task.signature
+        first = (self.context,) if signature.wants_context else ()
+        call = partial(signature.function, *first, *items, **arguments)
+        innermost = partial(self.in_coroutine if signature.is_async else self.in_thread, call)
+        return around_run(self._around.middleware, self.context, innermost)()
 
     async def in_coroutine(self, call: Callable[[], Awaitable[object]]) -> object:
         """Call a coroutine function; dependencies and middlewares see an ordinary exception.

@@ -6,7 +6,6 @@ import logging
 from typing import Final, NamedTuple
 
 from taskraft import _settlement
-from taskraft._durations import milliseconds
 from taskraft._handler_error import HandlerError
 from taskraft._settlement import Settlement
 from taskraft.v1 import task_service_pb2
@@ -38,7 +37,7 @@ def acknowledgement(
     task: TaskFunction[..., object], value: object, *, keep_ms_min: int = 0
 ) -> Settlement:
     """Return the acknowledgement with the result; raise InvalidResult for a wrong result."""
-    keep_ms = max(milliseconds(task.keep_seconds, "keep_result"), keep_ms_min)
+    keep_ms = max(task.keep_ms, keep_ms_min)
     if value is None and not keep_ms:
         return _settlement.PLAIN_ACK
     ack = task_service_pb2.Settlement.Ack()

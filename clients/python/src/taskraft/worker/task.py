@@ -21,7 +21,7 @@ from typing import (
 )
 
 from taskraft._arguments import check_known, text
-from taskraft._durations import seconds
+from taskraft._durations import milliseconds, seconds
 from taskraft._planned_task import PlannedTask, plan_task
 from taskraft._put_options import spec_template
 from taskraft._schedules import ScheduleOptions, schedule_message
@@ -110,8 +110,8 @@ class TaskFunction(Generic[P, R]):
         self.time_limit: Final = None if limit is None else seconds(limit, "time_limit")
         """Maximum time of one attempt in seconds; None: no limit."""
         keep = options.get("keep_result", KEEP_RESULT_DEFAULT if self.signature.returns else 0)
-        self.keep_seconds: Final = seconds(keep, "keep_result")
-        """Time for which a result is kept, in seconds."""
+        self.keep_ms: Final = milliseconds(keep, "keep_result")
+        """Time for which a result is kept, in ms."""
         self.payloads: Final = Payloads(
             self.signature,
             "single" if batch else options.get("payload", "arguments"),
