@@ -24,9 +24,9 @@ Waiter = TypeVar("Waiter")
 class Deadlines(Generic[Waiter]):
     """Deadlines of waiters, which are hashable; used on one event loop.
 
-    Invariants: while there are waiters, the timer is not later than the earliest deadline. Without
-    waiters, there is no timer. The discarded entries of the heap are fewer than the waiters plus
-    `UNUSED_MIN`.
+    Invariants: while there are waiters, the timer is not later than the earliest deadline. While
+    the event loop is idle, there is no timer without waiters. The heap has at most as many
+    discarded entries as waiters, plus `UNUSED_MIN`.
     """
 
     def __init__(self, passed: Callable[[Waiter], None]) -> None:
@@ -37,6 +37,7 @@ class Deadlines(Generic[Waiter]):
         self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._planned = math.inf
+        self._is_checking = False
 
     def add(self, waiter: Waiter, deadline: float) -> None:
         """Watch the deadline of a waiter, by the clock of the event loop, instead of its last one.
@@ -54,6 +55,12 @@ class Deadlines(Generic[Waiter]):
     def discard(self, waiter: Waiter) -> None:
         """Watch the deadline of a waiter no longer, if it is watched."""
         self._waiters.pop(waiter, None)
+        if not (self._waiters or self._is_checking):
+            self._is_checking = True  # another waiter often comes in the same turn of the loop
+            asyncio.get_running_loop().call_soon(self._end_unused)
+
+    def _end_unused(self) -> None:
+        self._is_checking = False
         if not self._waiters and self._timer is not None:
             self._heap.clear()
             self._timer.cancel()

@@ -63,9 +63,17 @@ class Receiver(ABC):
         await asyncio.gather(*(one.stop() for one in self._subscriptions))
 
     def _start(self, run: HandlerRun, slot: AttemptSlot) -> None:
-        running = asyncio.create_task(_run(run, slot))
-        self.running[running] = run
-        running.add_done_callback(self.running.pop)
+        self.running[asyncio.create_task(self._run(run, slot))] = run
+
+    async def _run(self, run: HandlerRun, slot: AttemptSlot) -> None:
+        add_wait_hook(slot.handler)  # for the rest of this asyncio task
+        try:
+            await run.run(slot)
+        finally:
+            slot.end(run.thread)
+            running = asyncio.current_task()
+            assert running is not None
+            del self.running[running]
 
 
 class Pool(Receiver):
@@ -232,11 +240,3 @@ class Consumer(Receiver):
         """Cancel the handlers; their tasks are handed back uncounted."""
         if self._working is not None:
             self._working.cancel()
-
-
-async def _run(run: HandlerRun, slot: AttemptSlot) -> None:
-    add_wait_hook(slot.handler)  # for the rest of this asyncio task
-    try:
-        await run.run(slot)
-    finally:
-        slot.end(run.thread)
