@@ -189,10 +189,12 @@ def worker(
     if check:
         list_tasks(load_app(app))
         return
+    from taskraft.worker.collector import spare_the_collector
     from taskraft.worker.watchdog import process_watched
 
     with process_watched():
         loaded = load_app(app)
+        spare_the_collector()
         log_to_stderr(log_level.upper(), log_format, is_chosen=_is_given("log_format"))
         try:
             reason = asyncio.run(loaded.run(**_options(given)))
