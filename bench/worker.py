@@ -3,8 +3,9 @@
 A null server in another process answers at once, so the CPU time of this process is that of the
 client and of the framework. The rows of the client alone are the base: the cost of the framework is
 the difference to the row with the same number of slots. Fewer slots mean fewer tasks per message,
-so the client alone costs more with fewer slots. The garbage collector is tuned as by `taskraft
-worker`. Each row shows the best of several rounds.
+so the client alone costs more with fewer slots. The CPU time of the processes of a pool is not
+measured. The garbage collector is tuned as by `taskraft worker`. Each row shows the best of several
+rounds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 import grpc
@@ -29,35 +30,48 @@ from taskraft.v1.schedule_service_pb2_grpc import (
 from taskraft.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from taskraft.v1.task_service_pb2_grpc import add_TaskServiceServicer_to_server
 from taskraft.v1.tube_service_pb2_grpc import TubeServiceServicer, add_TubeServiceServicer_to_server
-from taskraft.worker import App, Middleware
+from taskraft.worker import App, Context, Middleware
 from taskraft.worker.collector import spare_the_collector
 
 TASKS: Final = 20_000
+PROCESS_TASKS: Final = 4_000
+"""Number of tasks of a round with a process pool."""
 SLOTS: Final = 100
 THREADS: Final = 8
+PROCESSES: Final = 2
 PAYLOADS: Final = {"batch": b"7"}
 PAYLOAD: Final = b'{"number":7,"text":"hello","share":0.5}'
-
-
-class Around(Middleware):
-    """A middleware that does nothing; most applications have at least one middleware."""
 
 
 class Progress:
     """Counts the handled tasks of a round, and ends the round after enough of them."""
 
-    done = 0
-    loop: asyncio.AbstractEventLoop
+    def __init__(self, app: App, tasks: int) -> None:
+        """Begin a round of `tasks` tasks on the running event loop."""
+        self.done = 0
+        self._tasks = tasks
+        self._app = app
+        self._loop = asyncio.get_running_loop()
 
     def count(self, tasks: int) -> None:
         """Count handled tasks; stop the worker after the last task of the round."""
         before, self.done = self.done, self.done + tasks
-        if before < TASKS <= self.done:
-            self.loop.call_soon_threadsafe(app.stop)
+        if before < self._tasks <= self.done:
+            self._loop.call_soon_threadsafe(self._app.stop)
 
 
-progress = Progress()
+class Counting(Middleware):
+    """Counts the tasks that other processes handle."""
+
+    async def settle(self, ctx: Context, call_next: Callable[[], Awaitable[None]]) -> None:
+        """Settle a task, and count it."""
+        await call_next()
+        progress.count(1)
+
+
+progress: Progress
 app = App("bench", defaults={"tube": "bench"})
+counted_app = App("bench-processes", defaults={"tube": "bench"}, middleware=[Counting()])
 
 
 @app.task(name="coroutine")
@@ -70,6 +84,11 @@ async def coroutine(number: int, text: str, share: float) -> None:
 def thread(number: int, text: str, share: float) -> None:
     """Do nothing, in a thread."""
     progress.count(1)
+
+
+@counted_app.task(name="process", pool="process")
+def process(number: int, text: str, share: float) -> None:
+    """Do nothing, in another process."""
 
 
 @app.batch_task(name="batch", size=100)
@@ -136,10 +155,14 @@ async def client_alone(target: str, slots: int) -> int:
 
 async def framework(target: str, name: str) -> int:
     """Handle tasks of one type with a worker."""
-    progress.done, progress.loop = 0, asyncio.get_running_loop()
+    global progress  # noqa: PLW0603 - the handlers of a round use it
+    chosen, tasks = (counted_app, PROCESS_TASKS) if name == "process" else (app, TASKS)
+    progress = Progress(chosen, tasks)
     async with AsyncClient(target) as client:
-        app.use(client)
-        await app.run(only=[name], signals=False, async_slots=SLOTS, threads=THREADS)
+        chosen.use(client)
+        await chosen.run(
+            only=[name], signals=False, async_slots=SLOTS, threads=THREADS, processes=PROCESSES
+        )
     return progress.done
 
 
@@ -163,7 +186,7 @@ def main() -> None:
                     lambda: asyncio.run(client_alone(target, slots)),  # noqa: B023 - called at once
                 )
             report_async("client alone, batches", target, consume_batches)
-            for name in ("coroutine", "thread", "batch"):
+            for name in ("coroutine", "thread", "process", "batch"):
                 report(f"worker, {name}", lambda: asyncio.run(framework(target, name)))  # noqa: B023 - called at once
         finally:
             server.kill()
