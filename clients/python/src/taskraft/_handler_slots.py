@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Protocol
 
+from taskraft._permits import Permits
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -99,12 +101,12 @@ class HandlerSlots:
     """A fixed number of slots, assigned in FIFO order."""
 
     def __init__(self, slots: int) -> None:
-        self._free = asyncio.Semaphore(slots)
+        self._free = Permits(slots)
 
     @property
     def has_free(self) -> bool:
         """Whether `take` returns at once."""
-        return not self._free.locked()
+        return self._free.has_free
 
     async def take(self) -> HandlerSlot:
         """Wait for a free slot and return it."""
@@ -118,7 +120,7 @@ class HandlerSlot:
     Invariant: the slot is held at most once, and not while a part of the handler waits.
     """
 
-    def __init__(self, free: asyncio.Semaphore) -> None:
+    def __init__(self, free: Permits) -> None:
         self._free = free
         self.on_change: Callable[[int], None] | None = None
         """Called with -1 when the slot is released, and with 1 when it is held again."""

@@ -8,6 +8,7 @@ from typing import Final
 from taskraft import AsyncSubscription
 from taskraft._clock import monotonic
 from taskraft._handler_slots import HandlerSlot
+from taskraft._permits import Permits
 from taskraft.worker.prefetch import Prefetch
 from taskraft.worker.slot_shares import SlotShare, SlotShares
 from taskraft.worker.thread_pool import ThreadCall
@@ -33,7 +34,7 @@ class PoolSlots:
         """Number of the other slots, which all tasks use."""
         self.unanswered_max: Final = max(UNANSWERED_PER_SLOT * slots, UNANSWERED_MIN)
         """Maximum number of attempts whose handlers have ended and that are not settled yet."""
-        self.settlements: Final = asyncio.Semaphore(self.unanswered_max)
+        self.settlements: Final = Permits(self.unanswered_max)
         """Held by each such attempt."""
         self.prefetch: Final = Prefetch(self.common)
         """Number of tasks to receive before one of the common slots is free."""
