@@ -8,6 +8,7 @@ port that gRPC's C core opens.
 
 import selectors
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -37,13 +38,18 @@ GRPC_PORTS: Final = (
 
 
 class RealTimeGuard:
-    """Records what the running test of stage 1 does in real time."""
+    """Records what the running test of stage 1 does in real time.
+
+    Threads that earlier tests have left do not count.
+    """
 
     def __init__(self) -> None:
         self._deeds: list[str] | None = None
+        self._older: frozenset[threading.Thread] = frozenset()
 
     def begin(self) -> None:
         """Begin to watch a test."""
+        self._older = frozenset(threading.enumerate()) - {threading.current_thread()}
         self._deeds = []
 
     def end(self) -> list[str]:
@@ -58,7 +64,9 @@ class RealTimeGuard:
 
     def note(self, deed: str) -> None:
         """Record something that the watched test did, each thing once."""
-        if self._deeds is not None and deed not in self._deeds:
+        if self._deeds is None or deed in self._deeds:
+            return
+        if threading.current_thread() not in self._older:
             self._deeds.append(deed)
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:

@@ -157,6 +157,21 @@ def test_the_guard_finds_what_watches_the_real_clock(tmp_path):
         def test_sleep():
             time.sleep(0.001)
 
+        def sleep_on(woken):
+            while not woken.wait(0.001):
+                time.sleep(0.001)
+
+        OLDER = threading.Event()
+        threading.Thread(target=sleep_on, args=(OLDER,), daemon=True).start()
+
+        def test_beside_an_older_thread():
+            pass
+
+        def test_own_thread():
+            own = threading.Thread(target=time.sleep, args=(0.001,))
+            own.start()
+            own.join()
+
         async def test_timer():
             await asyncio.sleep(0.2)  # longer than a busy machine takes to reach the wait
 
@@ -175,6 +190,7 @@ def test_the_guard_finds_what_watches_the_real_clock(tmp_path):
     assert {test.removeprefix("test_sample.py::"): deed[:13] for test, deed in found.items()} == {
         "test_process": "it started a ",
         "test_sleep": "it slept (0.0",
+        "test_own_thread": "it slept (0.0",
         "test_timer": "its event loo",
         "test_port": "it used a por",
         "test_grpc_port": "it opened a p",
