@@ -125,8 +125,9 @@ def split(data: bytes, at: int, end: int, field: int) -> tuple[list[bytes], byte
     Raises:
         WireMalformed: the bytes are not a message.
     """
-    found = []
-    rest = b""
+    found: list[bytes] = []
+    rest: list[bytes] = []
+    rest_at = at
     wanted = field << 3 | LENGTH
     while at < end:
         begin = at
@@ -142,17 +143,20 @@ def split(data: bytes, at: int, end: int, field: int) -> tuple[list[bytes], byte
                 break
         if key != wanted:
             at += size
-            rest += data[begin:at]
             continue
+        if rest_at < begin:
+            rest.append(data[rest_at:begin])
         head, head_bytes = data[begin:at], at - begin
         at = begin
         while data.startswith(head, at, end):
             start = at + head_bytes
             at = start + size
             found.append(data[start:at])
+        rest_at = at
     if at != end:
         raise WireMalformed("a field is cut off")
-    return found, rest
+    rest.append(data[rest_at:end])
+    return found, b"".join(rest)
 
 
 def last_content(raw: bytes, field: int) -> bytes:

@@ -40,6 +40,25 @@ def test_elements_are_found_with_their_offsets(payloads, name, atomic):
     assert pb.PutTasksRequest.FromString(rest) == request
 
 
+class Unaddable(bytes):
+    """Bytes of which no part may be appended to other bytes, because that copies both."""
+
+    def __getitem__(self, where):
+        part = super().__getitem__(where)
+        return Unaddable(part) if isinstance(where, slice) else part
+
+    def __radd__(self, other):
+        raise AssertionError("the time of a split must not grow with the square of the fields")
+
+
+def test_many_fields_beside_the_elements_are_copied_once():
+    tube, task = wire.length_delimited(2, b"tube"), wire.length_delimited(3, b"")
+    fields = [tube, tube, task, tube, task, task, task, tube, tube]
+    found, rest = wire.split(Unaddable(b"".join(fields)), 0, len(b"".join(fields)), 3)
+    assert found == [b""] * 4
+    assert rest == tube * 5
+
+
 def test_fields_of_every_type_are_skipped():
     raw = b"".join(
         (
