@@ -1,7 +1,10 @@
 """A client or subscription that is dropped without close warns, and ends what it holds."""
 
 import asyncio
+import contextlib
 import gc
+import threading
+import uuid
 import warnings
 
 import pytest
@@ -127,18 +130,47 @@ async def test_a_dropped_client_with_sockets_warns_and_ends_its_session(cluster)
     assert cluster.requests("CloseSession")[0].uncounted
 
 
-@pytest.mark.real_time
-def test_a_client_dropped_after_its_event_loop_was_closed_sends_no_heartbeats(cluster):
-    async def use(client):
-        await client.tube("emails").put("a")
-        await client.tube("emails").take(wait=0)
+async def put_and_take(client):
+    """Put and take a task, so that the client has a session."""
+    await client.tube("emails").put("a")
+    await client.tube("emails").take(wait=0)
 
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_client_dropped_after_its_event_loop_has_ended_sends_no_heartbeats(cluster, is_closed):
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        client = AsyncClient(cluster.target)
+        loop.run_until_complete(put_and_take(client))
+        if is_closed:
+            loop.close()
+        thread = client._connection.keep_alive._heartbeats._thread
+        assert thread.is_alive()
+        held = [client]
+        del client
+        with pytest.warns(ResourceWarning, match="unclosed taskraft client"):
+            drop(held)
+        blocked_until(lambda: not thread.is_alive())
+
+
+@pytest.mark.real_time
+def test_a_client_can_be_dropped_on_its_heartbeat_thread(cluster):
+    """Python collects garbage on any thread."""
     client = AsyncClient(cluster.target)
-    asyncio.run(use(client))
-    thread = client._connection.keep_alive._heartbeats._thread
-    assert thread.is_alive()
-    held = [client]
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        loop.run_until_complete(put_and_take(client))
+    keep_alive = client._connection.keep_alive
+    thread = keep_alive._heartbeats._thread
+    held, warned = [client], []
     del client
-    with pytest.warns(ResourceWarning, match="unclosed taskraft client"):
-        drop(held)
-    assert not thread.is_alive()
+
+    def drop_here():
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            drop(held)
+        warned.append(threading.current_thread())
+        warned.extend(each.category for each in found)
+
+    keep_alive.add(str(uuid.UUID(int=0)), 1_000, drop_here)
+    blocked_until(lambda: not thread.is_alive())
+    assert warned == [thread, ResourceWarning]

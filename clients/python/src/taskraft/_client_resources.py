@@ -70,13 +70,11 @@ class ClientResources:
         """Whether the client has sent its last messages."""
         self._is_closing = False
 
-    def call_soon(self, callback: Callable[[], object]) -> bool:
-        """Run a function on the client's event loop, from any thread; False: the loop is closed."""
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Run a function on the client's event loop, from any thread."""
         if self.loop is not None:
             with suppress(RuntimeError):  # the loop was closed
                 self.loop.call_soon_threadsafe(callback)
-                return True
-        return False
 
     async def close(self) -> None:
         """End the abandoned calls, the session, the heartbeats and the channels, in this order."""
@@ -93,13 +91,17 @@ class ClientResources:
             self.network.client_disconnected()
 
     def dropped(self) -> None:
-        """Warn, and end the resources of a client that was dropped without `close`."""
+        """Warn, and end the resources of a client that was dropped without `close`.
+
+        The heartbeats end at once, on whichever thread the garbage was collected. If the event loop
+        does not run any more, the session therefore expires after its TTR.
+        """
         if self.loop is None or self._is_closing or self.network.is_dead or _fork.is_forked():
             return
         self._is_closing = True
-        if not self.call_soon(self._start_end):
-            self.keep_alive.close()
-            self.lease_renewer.close()
+        self.keep_alive.stop()
+        self.lease_renewer.stop()
+        self.call_soon(self._start_end)
         warnings.warn(
             "unclosed taskraft client; use the client as a context manager, or call close",
             ResourceWarning,

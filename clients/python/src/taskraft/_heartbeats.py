@@ -116,13 +116,17 @@ class HeartbeatThread(Generic[Request, Response]):
                 self._thread.start()
             self._changed.notify()
 
-    def close(self) -> None:
-        """Stop the thread and wait until it has ended."""
+    def stop(self) -> None:
+        """Stop the thread without a wait; may be called on any thread, also on this one."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
             if self._call is not None:
                 self._call.cancel()
+
+    def close(self) -> None:
+        """Stop the thread and wait until it has ended."""
+        self.stop()
         if self._thread is not None:
             self._thread.join()
 

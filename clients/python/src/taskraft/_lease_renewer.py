@@ -113,6 +113,10 @@ class LeaseRenewer:
         for lease in lost:
             lease.lost()
 
+    def stop(self) -> None:
+        """Stop renewing leases, from any thread and without a wait."""
+        self._heartbeats.stop()
+
     def close(self) -> None:
         """Stop renewing leases."""
         self._heartbeats.close()

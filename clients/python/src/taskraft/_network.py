@@ -57,8 +57,12 @@ class Heartbeats(Protocol):
         """Ask the source again when the next heartbeat is due."""
         ...
 
+    def stop(self) -> None:
+        """Send no more heartbeats; does not wait, and may be called on any thread."""
+        ...
+
     def close(self) -> None:
-        """Send no more heartbeats."""
+        """Send no more heartbeats, and wait for the end of the heartbeat in flight."""
         ...
 
 

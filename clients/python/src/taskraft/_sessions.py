@@ -73,6 +73,10 @@ class SessionKeepAlive:
         with self._changing:
             self._sessions.pop(session_id, None)
 
+    def stop(self) -> None:
+        """Stop sending heartbeats, from any thread and without a wait."""
+        self._heartbeats.stop()
+
     def close(self) -> None:
         """Stop sending heartbeats."""
         self._heartbeats.close()

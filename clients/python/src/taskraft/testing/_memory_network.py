@@ -151,9 +151,13 @@ class MemoryHeartbeats:
         if due != NEVER:
             self._timer = self._loop.call_at(due, self.send)
 
-    def close(self) -> None:
-        """Send no more heartbeats."""
+    def stop(self) -> None:
+        """Send no more heartbeats; a timer that is set finds nothing to send."""
         self._is_closed = True
+
+    def close(self) -> None:
+        """Send no more heartbeats, and cancel the heartbeat in flight."""
+        self.stop()
         self.wake()
         if self._sending is not None:
             self._sending.cancel()
@@ -164,7 +168,7 @@ class MemoryHeartbeats:
         self._sending.add_done_callback(self._sent)
 
     async def _send(self) -> None:
-        request = self._source.request()
+        request = None if self._is_closed else self._source.request()
         if request is None:
             return
         if self._call is None:
