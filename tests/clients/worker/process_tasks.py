@@ -43,6 +43,35 @@ def log_lines(ctx: Context, word: str, *, connection: None = Depends(logging_lin
     return word
 
 
+class ReadableIn:
+    """A value that only one process, or none, can read after pickling."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def __reduce__(self):
+        return read_in, (self.pid,)
+
+    def __repr__(self):
+        return f"for {self.pid}"
+
+
+def read_in(pid):
+    """Return a value that only one process can read."""
+    if os.getpid() != pid:
+        raise LookupError(pid)
+    return ReadableIn(pid)
+
+
+@app.task
+def log_odd_fields(word: str) -> str:
+    lines = logging.getLogger("shop")
+    odd = (threading.Lock(), ReadableIn(0), ReadableIn(os.getpid()), [1])
+    for place, value in enumerate(odd):
+        lines.warning("line %d", place, extra={"odd": value})
+    return word
+
+
 class Unpicklable(ValueError):
     def __init__(self, one, two):
         super().__init__(f"{one} {two}")

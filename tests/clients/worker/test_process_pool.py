@@ -1,5 +1,6 @@
 """Handlers run in processes of the pool, and one that dies fails its own task only."""
 
+import logging
 import os
 import sys
 import uuid
@@ -87,6 +88,38 @@ async def test_a_line_in_a_process_has_the_fields_of_its_task(app, caplog, monke
         seen |= {(line.trace_id, line.span_id) for line in lines}
     assert seen == traces
     assert len(seen) == 2
+
+
+async def test_a_line_with_fields_that_cannot_be_sent_loses_no_result(app, caplog):
+    async with running(app, processes=1):
+        for word in ("a", "b"):
+            assert await (await process_tasks.log_odd_fields.aput(word)).aresult(WAIT) == word
+    found = [one for one in caplog.records if one.levelname == "WARNING"]
+    told = ["line 0", "line 1", "cannot read a log record of a process of the pool", "line 3"]
+    assert [one.getMessage().partition(":")[0] for one in found] == told * 2
+    assert "<unlocked _thread.lock" in found[0].odd
+    assert (found[1].odd, found[3].odd) == ("for 0", [1])
+
+
+async def test_a_process_whose_answer_was_not_read_runs_no_other_task(app, caplog):
+    """Otherwise, each later task would get the result of the task before."""
+
+    class Broken(logging.Handler):
+        def emit(self, record):
+            if record.getMessage() == "said a":
+                raise ValueError("broken handler")
+
+    broken = Broken()
+    logging.getLogger().addHandler(broken)
+    try:
+        async with running(app, processes=1):
+            failed = await process_tasks.log_lines.aput("a")
+            status = await when(failed, lambda found: found.state == "DELAYED")
+            assert status.failure == "ValueError: broken handler"
+            for word in ("b", "c"):
+                assert await (await process_tasks.log_lines.aput(word)).aresult(WAIT) == word
+    finally:
+        logging.getLogger().removeHandler(broken)
 
 
 @pytest.mark.parametrize(

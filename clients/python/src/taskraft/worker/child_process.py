@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import logging
 import os
 import pickle
 import queue
@@ -194,7 +193,7 @@ class Child:
             except Exception as error:  # noqa: BLE001 - the worker raises it
                 self.send(raised(error))
 
-    def send(self, frame: NamedTuple | logging.LogRecord) -> None:
+    def send(self, frame: NamedTuple) -> None:
         """Send a frame to the worker; `_receive` detects a worker that has died."""
         with self._sending, suppress(BrokenPipeError):
             self._connection.send(frame)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import copy
 import logging
+import pickle
 from collections.abc import Callable
 from logging.handlers import QueueHandler
 from typing import Final, NamedTuple
 
 from taskraft.worker.context import TaskLogFilter
+
+log = logging.getLogger("taskraft.worker")
 
 
 class ChosenLog(logging.StreamHandler):  # type: ignore[type-arg]  # the class has a parameter in stubs only
@@ -33,7 +36,7 @@ class LogSettings(NamedTuple):
         is_chosen = any(isinstance(one, ChosenLog) for one in root.handlers)
         return cls(root.getEffectiveLevel(), is_chosen)
 
-    def apply(self, send: Callable[[logging.LogRecord], None]) -> None:
+    def apply(self, send: Callable[[Line], None]) -> None:
         """Forward the lines of this process, unless the app handles the lines itself.
 
         An app that has configured logging keeps its handlers. If the worker has replaced the stream
@@ -50,10 +53,17 @@ class LogSettings(NamedTuple):
         root.setLevel(self.level)
 
 
+class Line(NamedTuple):
+    """Process to worker: a log record."""
+
+    record: bytes
+    """The record, pickled; a record that cannot be read therefore loses no other frame."""
+
+
 class _ForwardedLog(QueueHandler):
     """Sends log records to the worker."""
 
-    def __init__(self, send: Callable[[logging.LogRecord], None]) -> None:
+    def __init__(self, send: Callable[[Line], None]) -> None:
         super().__init__(None)  # type: ignore[arg-type]  # `enqueue` needs no queue
         self._send: Final = send
         self.addFilter(TaskLogFilter())
@@ -69,15 +79,41 @@ class _ForwardedLog(QueueHandler):
 
     def enqueue(self, record: logging.LogRecord) -> None:
         """Send a log record to the worker."""
-        self._send(record)
+        self._send(Line(_pickled(record)))
 
 
-def handle_forwarded(record: logging.LogRecord) -> None:
+def _pickled(record: logging.LogRecord) -> bytes:
+    """Return a record as bytes; fields that cannot be sent become text."""
+    try:
+        data = pickle.dumps(record)
+        pickle.loads(data)  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - the fields have code of the user
+        plain = {name: _plain(value) for name, value in vars(record).items()}
+        return pickle.dumps(logging.makeLogRecord(plain))
+    return data
+
+
+def _plain(value: object) -> object:
+    """Return a value without code of the user: a number or a text."""
+    if value is None or type(value) in {bool, int, float, str}:
+        return value
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - the value has code of the user
+        return f"<{type(value).__qualname__}>"
+
+
+def handle_forwarded(line: Line) -> None:
     """Handle a line of a process with the handlers of the worker's root logger.
 
     The process has called the handlers of its other loggers. If the worker has replaced the stream
     handlers of the app, the process has called the app's other handlers too.
     """
+    try:
+        record: logging.LogRecord = pickle.loads(line.record)  # noqa: S301 - our own process
+    except Exception as error:  # noqa: BLE001 - the fields have code of the user
+        log.warning("cannot read a log record of a process of the pool: %r", error)
+        return
     if not logging.getLogger(record.name).isEnabledFor(record.levelno):
         return
     handlers = logging.getLogger().handlers

@@ -28,7 +28,7 @@ from taskraft.worker.child_process import (
     reference_of,
 )
 from taskraft.worker.errors import NotBegun, WorkerError, WorkerLost
-from taskraft.worker.forwarded_log import LogSettings, handle_forwarded
+from taskraft.worker.forwarded_log import Line, LogSettings, handle_forwarded
 from taskraft.worker.task import TaskFunction
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class PooledProcess:
         try:
             answer = self._answer(progress)
         except BaseException as error:  # noqa: BLE001 - the exception can run code of the app
+            self.is_usable = False  # its answer may still come, and belongs to no other call
             raise ordinary(error)  # noqa: B904 - the cause is set
         self._memory_bytes = answer.memory_bytes
         if isinstance(answer, Raised):
@@ -118,7 +119,7 @@ class PooledProcess:
                 raise self._lost() from None
             if isinstance(frame, Reported):
                 progress(*frame)
-            elif isinstance(frame, logging.LogRecord):
+            elif isinstance(frame, Line):
                 handle_forwarded(frame)
             else:
                 assert isinstance(frame, Ready | Returned | Raised)
