@@ -30,14 +30,20 @@ _CODECS: Final[Mapping[int, Callable[[bytes, RequestKey], Command]]] = {
 
 
 def _operation(raw: bytes, key: RequestKey) -> BatchOperation:
-    """Return one operation; the last operation in the message counts, as in any oneof."""
-    found = [(number, content) for number, _, content in wire.fields(raw) if number in _CODECS]
-    if not found:
+    """Return one operation, the same as the checks of the call have seen in the parsed request.
+
+    As in any oneof, the last kind counts. Adjacent contents of one kind are merged; to merge two
+    messages is to join their bytes. A field of another wire type is unknown.
+    """
+    kind, contents = 0, list[bytes]()
+    for number, wire_type, content in wire.fields(raw):
+        if number in _CODECS and wire_type == wire.LENGTH and isinstance(content, bytes):
+            if number != kind:
+                kind, contents = number, []
+            contents.append(content)
+    if not kind:
         raise wire.WireMalformed("a batch holds an operation of an unknown kind")
-    number, content = found[-1]
-    if not isinstance(content, bytes):
-        raise wire.WireMalformed("an operation of a batch is not a message")
-    command = _CODECS[number](content, key)
+    command = _CODECS[kind](b"".join(contents), key)
     assert isinstance(command, BatchOperation)
     return command
 
