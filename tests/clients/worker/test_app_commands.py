@@ -162,6 +162,14 @@ def test_a_database_that_fails_is_told_without_a_traceback(tasks, database):
     assert relayed("--once")[0] == 0
 
 
+@pytest.mark.parametrize("connect", [lambda: None, lambda: 5])
+def test_a_function_that_returns_no_connection_is_told(tasks, monkeypatch, connect):
+    monkeypatch.setattr(sys.modules[__name__], "connect", connect)
+    told = f"returned {type(connect()).__name__}, which is no connection"
+    code, output = relayed("--once")
+    assert (code, told in output) == (1, True), output
+
+
 @pytest.mark.real_time  # the relay waits between two attempts
 def test_the_relay_connects_again_and_ends_after_a_signal(tasks, database, caplog):
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -146,6 +146,11 @@ class _Connections:
             raise click.ClickException(
                 f"the database cannot be opened: {type(error).__name__}: {error}"
             ) from error
+        if not callable(getattr(self._connection, "cursor", None)):
+            raise click.ClickException(
+                f"the function of --database returned {type(self._connection).__name__}, which is "
+                f"no connection"
+            )
         # DB-API: a connection has the errors of its driver as attributes.
         self.transient = self._errors("OperationalError", "InterfaceError")
         self._failures = self._errors("Error")
