@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -110,7 +111,8 @@ func Dial() (*Client, error) {
 		transport = credentials.NewTLS(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})
 	}
 	client := &Client{token: os.Getenv("TASKRAFT_TOKEN")}
-	for _, address := range strings.Split(os.Getenv("TASKRAFT_TARGET"), ",") {
+	target := cmp.Or(os.Getenv("TASKRAFT_TARGET"), "127.0.0.1:7401")
+	for _, address := range strings.Split(target, ",") {
 		connection, err := grpc.NewClient("passthrough:///"+address,
 			grpc.WithTransportCredentials(transport),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20)),

@@ -116,7 +116,7 @@ export class Client {
 
   /** Connect to the nodes of TASKRAFT_TARGET. TASKRAFT_CA_FILE turns TLS on; TASKRAFT_TOKEN is a token. */
   constructor() {
-    const { TASKRAFT_TARGET = "127.0.0.1:7733", TASKRAFT_CA_FILE, TASKRAFT_TOKEN } = process.env;
+    const { TASKRAFT_TARGET = "127.0.0.1:7401", TASKRAFT_CA_FILE, TASKRAFT_TOKEN } = process.env;
     const credentials = TASKRAFT_CA_FILE
       ? grpc.credentials.createSsl(readFileSync(TASKRAFT_CA_FILE))
       : grpc.credentials.createInsecure();

@@ -85,7 +85,7 @@ pub struct Client {
 impl Client {
     /// Connect to the nodes of TASKRAFT_TARGET. TASKRAFT_CA_FILE turns TLS on; TASKRAFT_TOKEN is a token.
     pub fn connect() -> Result<Self, Box<dyn std::error::Error>> {
-        let target = std::env::var("TASKRAFT_TARGET").unwrap_or_else(|_| "127.0.0.1:7733".into());
+        let target = std::env::var("TASKRAFT_TARGET").unwrap_or_else(|_| "127.0.0.1:7401".into());
         let authority = std::env::var("TASKRAFT_CA_FILE").ok().map(std::fs::read).transpose()?;
         let mut nodes = vec![];
         for address in target.split(',') {

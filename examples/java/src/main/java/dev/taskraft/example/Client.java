@@ -87,7 +87,7 @@ public final class Client implements AutoCloseable {
         authority == null
             ? InsecureChannelCredentials.create()
             : TlsChannelCredentials.newBuilder().trustManager(new File(authority)).build();
-    for (String address : System.getenv().getOrDefault("TASKRAFT_TARGET", "127.0.0.1:7733").split(",")) {
+    for (String address : System.getenv().getOrDefault("TASKRAFT_TARGET", "127.0.0.1:7401").split(",")) {
       channels.add(
           Grpc.newChannelBuilder(address, credentials)
               .maxInboundMessageSize(32 << 20)
