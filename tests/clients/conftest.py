@@ -3,11 +3,13 @@
 import shlex
 import uuid
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from taskraft import AsyncClient, Client
-from taskraft.cli import main
+from taskraft.cli import main, output
+from taskraft.cli.output_shape import names_of
 from tests.clients.node_calls import NodeCalls
 from tests.clients.served_cluster import ServedCluster
 from tools.local_cluster import LocalCluster
@@ -118,3 +120,19 @@ def no_target(monkeypatch):
     monkeypatch.delenv("TASKRAFT_TARGET", raising=False)
     monkeypatch.setenv("TASKRAFT_CONTEXT_FILE", "/nonexistent/contexts.json")
     monkeypatch.delenv("TASKRAFT_CONTEXT", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def declared_outputs(monkeypatch):
+    """Fail if a command prints a field that it has not declared with its option --output."""
+    write = output.write_values
+
+    def checked(values, form):
+        context = click.get_current_context(silent=True)
+        if context is not None:
+            shapes = [shape for shape in context.command.callback.shapes if shape is not None]
+            declared = [names_of(shape) for shape in shapes]
+            assert all(any(value.keys() <= names for names in declared) for value in values)
+        return write(values, form)
+
+    monkeypatch.setattr(output, "write_values", checked)

@@ -24,6 +24,7 @@ from taskraft.cli.options import (
     output_option,
 )
 from taskraft.cli.output import write_values
+from taskraft.cli.output_shape import fields
 from taskraft.cli.progress import WorkProgress
 from taskraft_replication.storage.data_directory import PRIVATE_UMASK
 from taskraft_service.backup.download import download, download_encrypted
@@ -66,7 +67,7 @@ def snapshot() -> None:
     help="TOML file with the settings of the node; environment variables override it.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@output_option
+@output_option(fields("index", "removed", "lost"))
 def recover(*, force_new: bool, config: Path | None, yes: bool, output: str) -> None:
     """Continue with this node alone after the loss of the majority.
 

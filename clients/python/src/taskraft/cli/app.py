@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from taskraft.cli.options import SuggestingGroup, examples, output_option
+from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
     from taskraft.worker import App
@@ -24,7 +25,7 @@ def app() -> None:
 
 @app.command("list", epilog=examples("taskraft app list shop.tasks:app"))
 @click.argument("reference", metavar="MODULE:APP")
-@output_option
+@output_option(fields("name", "tube", "pool", "cron"))
 def list_(*, reference: str, output: str) -> None:
     """List tasks, with tube, pool and schedule.
 
@@ -48,7 +49,7 @@ def list_(*, reference: str, output: str) -> None:
 
 @app.command(epilog=examples("taskraft app check shop.tasks:app"))
 @click.argument("reference", metavar="MODULE:APP")
-@output_option
+@output_option(fields("tube", "type"))
 def check(*, reference: str, output: str) -> None:
     """List types of READY tasks that the app lacks.
 
@@ -68,7 +69,7 @@ def check(*, reference: str, output: str) -> None:
 
 @app.command(epilog=examples("taskraft app apply shop.tasks:app"))
 @click.argument("reference", metavar="MODULE:APP")
-@output_option
+@output_option(fields("action", "kind", "name"))
 def apply(*, reference: str, output: str) -> None:
     """Bring declared tubes and schedules into force.
 

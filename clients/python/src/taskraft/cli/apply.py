@@ -8,6 +8,7 @@ from typing import IO
 import click
 
 from taskraft.cli.options import cluster_options, connect, examples, output_option
+from taskraft.cli.output_shape import fields
 
 
 @click.command(
@@ -26,7 +27,7 @@ from taskraft.cli.options import cluster_options, connect, examples, output_opti
     help="Access file (TOML or JSON) that gets the principals; nodes read a changed file again.",
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; show the differences.")
-@output_option
+@output_option(fields("kind", "name", "action", "differences"))
 @cluster_options
 def apply(
     *,

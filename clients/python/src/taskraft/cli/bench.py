@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from taskraft.cli.options import cluster_options, connect, examples, output_option
+from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from taskraft._sync_tube import Tube
 
 BAR_CHARACTERS = 40
+COLUMNS: Final = (
+    *("name", "tasks", "calls", "tasks_per_second", "p50_ms", "p95_ms", "p99_ms", "max_ms"),
+)
 
 
 @dataclass(slots=True)
@@ -85,7 +89,7 @@ class Measurement:
     show_default=True,
     help="Bytes of a payload.",
 )
-@output_option
+@output_option(fields(*COLUMNS, "histogram"))
 @cluster_options
 def bench(
     *,
@@ -119,9 +123,8 @@ def bench(
     values = [each.value() for each in measured]
     if write_values(values, output):
         return
-    columns = ("name", "tasks", "calls", "tasks_per_second", "p50_ms", "p95_ms", "p99_ms", "max_ms")
     write_table(
-        [each.upper() for each in columns], ([one[each] for each in columns] for one in values)
+        [each.upper() for each in COLUMNS], ([one[each] for each in COLUMNS] for one in values)
     )
     for one in measured:
         _print_histogram(one)

@@ -52,7 +52,7 @@ def bulk() -> None:
     help="Maximum number of tasks per second.",
 )
 @yes_option
-@output_option
+@output_option("bulk_sweep_pb2.BulkSweep")
 @cluster_options
 def start(  # noqa: PLR0913 - one argument for each option
     *,
@@ -83,7 +83,7 @@ def start(  # noqa: PLR0913 - one argument for each option
 
 @bulk.command("list", epilog=examples("taskraft bulk list -o json"))
 @watch_option
-@output_option
+@output_option("bulk_sweep_pb2.BulkSweep")
 @cluster_options
 def list_(*, output: str, target: str | None, timeout: float) -> None:
     """List the bulk sweeps with their progress, newest first."""
@@ -95,7 +95,7 @@ def list_(*, output: str, target: str | None, timeout: float) -> None:
 @bulk.command(epilog=examples("taskraft bulk show 17"))
 @click.argument("number", type=click.IntRange(min=1))
 @watch_option
-@output_option
+@output_option("bulk_sweep_pb2.BulkSweep")
 @cluster_options
 def show(*, number: int, output: str, target: str | None, timeout: float) -> None:
     """Show one bulk sweep, with its refused tasks by reason."""
@@ -111,7 +111,7 @@ def show(*, number: int, output: str, target: str | None, timeout: float) -> Non
 
 @bulk.command(epilog=examples("taskraft bulk stop 17"))
 @click.argument("number", type=click.IntRange(min=1))
-@output_option
+@output_option("bulk_sweep_pb2.BulkSweep")
 @cluster_options
 def stop(*, number: int, output: str, target: str | None, timeout: float) -> None:
     """Stop a bulk sweep; changed tasks stay changed."""

@@ -15,6 +15,7 @@ from taskraft.cli.options import (
     examples,
     output_option,
 )
+from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ def check() -> None:
     show_default=True,
     help="Critical deviation of a clock.",
 )
-@output_option
+@output_option(fields("name", "findings"))
 @cluster_options
 def cluster(
     *,
@@ -103,7 +104,7 @@ def cluster(
     help="Warn above this number of BURIED tasks.",
 )
 @click.option("--buried-critical", type=int, help="Critical number of BURIED tasks.")
-@output_option
+@output_option(fields("name", "findings"))
 @cluster_options
 def tube(  # noqa: PLR0913 - one argument for each option
     *,

@@ -36,7 +36,7 @@ def cluster() -> None:
 
 @cluster.command(epilog=examples("taskraft cluster status -o json"))
 @watch_option
-@output_option
+@output_option("cluster_service_pb2.GetClusterStateResponse")
 @cluster_options
 def status(*, output: str, target: str | None, timeout: float) -> None:
     """Show the members with their log progress and clocks.
@@ -126,7 +126,7 @@ def _versions(member: Member) -> str:
 
 
 @cluster.command(epilog=examples("taskraft cluster upgrade"))
-@output_option
+@output_option("cluster_service_pb2.UpgradeClusterResponse")
 @cluster_options
 def upgrade(*, output: str, target: str | None, timeout: float) -> None:
     """Raise the cluster version now, before the end of the hold.
@@ -188,7 +188,7 @@ def upgrade(*, output: str, target: str | None, timeout: float) -> None:
     type=click.IntRange(0),
     help="Highest cluster version that a raise may reach; 0: no limit.",
 )
-@output_option
+@output_option("cluster_service_pb2.ClusterSettings")
 @cluster_options
 def settings(*, output: str, target: str | None, timeout: float, **given: object) -> None:
     """Show the settings of the cluster, and change some.
@@ -214,7 +214,7 @@ def settings(*, output: str, target: str | None, timeout: float, **given: object
 
 @cluster.command(epilog=examples("taskraft cluster sessions -o json"))
 @watch_option
-@output_option
+@output_option("session_service_pb2.Session")
 @cluster_options
 def sessions(*, output: str, target: str | None, timeout: float) -> None:
     """Show the sessions, and the number of tasks that each holds.
@@ -238,7 +238,7 @@ def sessions(*, output: str, target: str | None, timeout: float) -> None:
 @cluster.command(epilog=examples("taskraft cluster leases 3f2a9c01"))
 @click.argument("session")
 @watch_option
-@output_option
+@output_option("task_pb2.Task")
 @cluster_options
 def leases(*, session: str, output: str, target: str | None, timeout: float) -> None:
     """Show the tasks that a session holds, in all tubes.
@@ -276,7 +276,7 @@ def leases(*, session: str, output: str, target: str | None, timeout: float) -> 
     show_default=True,
     help="Maximum number of acts.",
 )
-@output_option
+@output_option("cluster_service_pb2.AuditRecord")
 @cluster_options
 def audit(
     *,
@@ -317,7 +317,7 @@ def audit(
 
 
 @cluster.command(epilog=examples("taskraft cluster caller"))
-@output_option
+@output_option("cluster_service_pb2.GetCallerResponse")
 @cluster_options
 def caller(*, output: str, target: str | None, timeout: float) -> None:
     """Show your principal and its grants."""
@@ -335,7 +335,7 @@ def caller(*, output: str, target: str | None, timeout: float) -> None:
 @click.argument("name")
 @click.argument("peer_address")
 @click.argument("address")
-@output_option
+@output_option("cluster_service_pb2.Member")
 @cluster_options
 def add(
     *, name: str, peer_address: str, address: str, output: str, target: str | None, timeout: float
@@ -356,7 +356,7 @@ def add(
 
 @cluster.command(epilog=examples("taskraft cluster admit n4"))
 @click.argument("name")
-@output_option
+@output_option("cluster_service_pb2.Member")
 @cluster_options
 def admit(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Admit a member whose node has added itself.
@@ -376,7 +376,7 @@ def admit(*, name: str, output: str, target: str | None, timeout: float) -> None
 
 @cluster.command(epilog=examples("taskraft cluster promote n4"))
 @click.argument("name")
-@output_option
+@output_option("cluster_service_pb2.Member")
 @cluster_options
 def promote(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Make a learner a voter, once it has caught up."""
@@ -391,7 +391,7 @@ def promote(*, name: str, output: str, target: str | None, timeout: float) -> No
 @cluster.command(epilog=examples("taskraft cluster remove n4 --yes"))
 @click.argument("name")
 @yes_option
-@output_option
+@output_option("cluster_service_pb2.RemoveMemberResponse")
 @cluster_options
 def remove(*, name: str, yes: bool, output: str, target: str | None, timeout: float) -> None:
     """Remove a member permanently.
@@ -411,7 +411,7 @@ def remove(*, name: str, yes: bool, output: str, target: str | None, timeout: fl
 
 @cluster.command(epilog=examples("taskraft cluster transfer", "taskraft cluster transfer n2"))
 @click.argument("name", default="")
-@output_option
+@output_option("cluster_service_pb2.TransferLeadershipResponse")
 @cluster_options
 def transfer(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Transfer leadership to NAME.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from taskraft.cli.options import cluster_options, connect, examples, output_option
+from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
     from taskraft.conformance.suite import Verdict
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 @click.option("--case", "cases", multiple=True, help="Run only this case; repeatable.")
 @click.option("--list", "lists", is_flag=True, help="List the cases; needs no cluster.")
-@output_option
+@output_option(fields("name", "rule", "ok", "violation", "skipped"))
 @cluster_options
 def conformance(
     *,
@@ -49,6 +51,8 @@ def conformance(
         return
     if not command:
         raise click.UsageError("give the command that starts the client program")
+    if shutil.which(command[0]) is None:
+        raise click.UsageError(f"there is no program {command[0]}")
     verdicts = _run(command, cases, target, timeout)
     if not write_values([_value(verdict) for verdict in verdicts], output):
         write_table(

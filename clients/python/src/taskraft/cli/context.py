@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from taskraft.cli.names import CONTEXT
 from taskraft.cli.options import SuggestingGroup, examples, output_option
+from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from taskraft.cli.context_file import ContextFile
+
+
+CONTEXT_SHAPE: Final = fields(
+    *("name", "is_current", "target", "ca", "cert", "key", "token_file", "token_variable"),
+)
+"""Shape of the output: the name, and the fields of `ClusterContext`."""
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft context list"))
@@ -40,7 +47,7 @@ def context() -> None:
 @click.option("--token-file", default="", help="File with the token.")
 @click.option("--token-variable", default="", help="Environment variable with the token.")
 @click.option("--replace", is_flag=True, help="Replace an existing context.")
-@output_option
+@output_option(CONTEXT_SHAPE)
 def add(*, name: str, target: str, replace: bool, output: str, **given: str) -> None:
     """Add the context NAME for the cluster with the addresses TARGET.
 
@@ -70,7 +77,7 @@ def add(*, name: str, target: str, replace: bool, output: str, **given: str) -> 
 
 @context.command(epilog=examples("taskraft context use prod", "taskraft context use -"))
 @click.argument("name", type=CONTEXT)
-@output_option
+@output_option(CONTEXT_SHAPE)
 def use(*, name: str, output: str) -> None:
     """Make NAME the current context; "-" is the previous context."""
     from taskraft.cli.context_file import ContextFile
@@ -82,7 +89,7 @@ def use(*, name: str, output: str) -> None:
 
 
 @context.command("list", epilog=examples("taskraft context list -o name"))
-@output_option
+@output_option(CONTEXT_SHAPE)
 def list_contexts(*, output: str) -> None:
     """List the contexts; "*" marks the current one."""
     from taskraft.cli.context_file import ContextFile
@@ -93,7 +100,7 @@ def list_contexts(*, output: str) -> None:
 
 @context.command(epilog=examples("taskraft context show", "taskraft context show prod -o json"))
 @click.argument("name", type=CONTEXT, default="")
-@output_option
+@output_option(CONTEXT_SHAPE)
 def show(*, name: str, output: str) -> None:
     """Show the context NAME, or the one that commands use."""
     import os
@@ -108,7 +115,7 @@ def show(*, name: str, output: str) -> None:
 
 @context.command(epilog=examples("taskraft context remove old"))
 @click.argument("name", type=CONTEXT)
-@output_option
+@output_option(CONTEXT_SHAPE)
 def remove(*, name: str, output: str) -> None:
     """Remove the context NAME; files of credentials stay."""
     from taskraft.cli.context_file import ContextFile

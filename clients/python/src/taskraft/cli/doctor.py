@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from taskraft.cli.options import cluster_options, connect, examples, output_option
+from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ SECRET_FIELDS: Final = frozenset(("payload", "headers", "result", "unique_key", 
 
 
 @click.command(epilog=examples("taskraft doctor", "taskraft doctor -o json"))
-@output_option
+@output_option(fields("subject", "level", "detail", "advice"))
 @cluster_options
 def doctor(*, output: str, target: str | None, timeout: float) -> None:
     """Examine the connection, the leader, the members, clocks and versions, and advise.
@@ -80,7 +81,7 @@ def _examine(target: str | None, timeout: float) -> Iterator[HealthFinding]:
 
 @click.command("support-bundle", epilog=examples("taskraft support-bundle support.tar.gz"))
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@output_option
+@output_option(fields("name", "files"))
 @cluster_options
 def support_bundle(*, file: Path, output: str, target: str | None, timeout: float) -> None:
     """Write the state of the cluster into FILE, a tar archive of JSON files, for a bug report.

@@ -9,11 +9,12 @@ import click
 from taskraft import catalogue
 from taskraft.cli.failures import EXIT_CODES, FAILED, NOT_FOUND
 from taskraft.cli.options import examples, output_option
+from taskraft.cli.output_shape import fields
 
 
 @click.command(epilog=examples("taskraft explain LEASE_STALE"))
 @click.argument("reason", required=False)
-@output_option
+@output_option(fields("reason", "code", "meaning", "advice", "is_retried", "final_advice"))
 def explain(*, reason: str | None, output: str) -> None:
     """Explain the error REASON: what happened and what to do.
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from taskraft.cli.options import (
-    OUTPUT,
-    OUTPUT_HELP,
     SuggestingGroup,
     check_tubes,
     cluster_options,
     connect,
     examples,
+    output_option,
 )
 
 if TYPE_CHECKING:
@@ -54,14 +53,7 @@ def feed() -> None:
     help="Part of the task that each event carries while the tube has the task; repeatable.",
 )
 @click.option("-n", "--limit", type=click.IntRange(1), help="Stop after this number of events.")
-@click.option(
-    "-o",
-    "--output",
-    type=OUTPUT,
-    default="jsonl",
-    show_default=True,
-    help=OUTPUT_HELP,
-)
+@output_option("feed_service_pb2.ChangeEvent", default="jsonl")
 @cluster_options
 def tail(  # noqa: PLR0913 - one argument for each option
     *,

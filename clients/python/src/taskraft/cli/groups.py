@@ -64,7 +64,7 @@ def _planned(client: Client, task: tuple[str, str] | None) -> PlannedTask | None
 @group.command(epilog=examples("taskraft group create book-1 --end books bind"))
 @click.argument("name")
 @_end_options
-@output_option
+@output_option("group_service_pb2.Group")
 @cluster_options
 def create(
     *,
@@ -95,7 +95,7 @@ def create(
 )
 @click.argument("name", type=GROUP)
 @_end_options
-@output_option
+@output_option("group_service_pb2.Group")
 @cluster_options
 def set_end_task(
     *,
@@ -131,7 +131,7 @@ def set_end_task(
     help="Only groups in this state; repeatable.",
 )
 @watch_option
-@output_option
+@output_option("group_service_pb2.Group")
 @cluster_options
 def list_groups(
     *,
@@ -153,7 +153,7 @@ def list_groups(
 @group.command(epilog=examples("taskraft group show book-1"))
 @click.argument("name", type=GROUP)
 @watch_option
-@output_option
+@output_option("group_service_pb2.Group")
 @cluster_options
 def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Show the group NAME with the outcomes of its tasks."""
@@ -164,7 +164,7 @@ def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
 
 @group.command(epilog=examples("taskraft group start book-1"))
 @click.argument("name", type=GROUP)
-@output_option
+@output_option("group_service_pb2.Group")
 @cluster_options
 def start(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Start the group NAME, so that its HELD tasks can become READY."""
@@ -177,7 +177,7 @@ def start(*, name: str, output: str, target: str | None, timeout: float) -> None
 @click.argument("name", type=GROUP)
 @click.option("--revoke", is_flag=True, help="Also remove TAKEN tasks.")
 @yes_option
-@output_option
+@output_option("group_service_pb2.Group")
 @cluster_options
 def cancel(
     *, name: str, revoke: bool, yes: bool, output: str, target: str | None, timeout: float

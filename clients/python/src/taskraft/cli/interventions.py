@@ -10,6 +10,7 @@ from taskraft.cli.moves import task
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
 from taskraft.cli.selection import (
+    TASKS_PREVIEW,
     check_selection,
     dry_run_option,
     preview,
@@ -32,7 +33,7 @@ CHANGEABLE: Final = ("HELD", "READY", "DELAYED", "BURIED")
 @where_option
 @dry_run_option
 @click.option("--reason", default="", help="Reason, stored as the failure of the tasks.")
-@output_option
+@output_option("task_service_pb2.BuryTasksResponse", preview=TASKS_PREVIEW)
 @cluster_options
 def bury(  # noqa: PLR0913 - one argument for each option
     *,
@@ -72,7 +73,7 @@ def bury(  # noqa: PLR0913 - one argument for each option
 @click.option("--ttl", type=DURATION, help="New TTL from now.")
 @click.option("--ttr", type=DURATION, help="New TTR, from the next take on.")
 @click.option("--payload", help="New payload; JSON is stored as JSON, other text as text.")
-@output_option
+@output_option("task_service_pb2.UpdateTasksResponse", preview=TASKS_PREVIEW)
 @cluster_options
 def update(
     *,
@@ -124,7 +125,7 @@ def _given(changes: dict[str, Any]) -> TaskChanges:
 @where_option
 @dry_run_option
 @click.option("--delay", type=DURATION, default="0s", help="Delay before the tasks are READY.")
-@output_option
+@output_option("task_service_pb2.SnatchTasksResponse", preview=TASKS_PREVIEW)
 @cluster_options
 def snatch(  # noqa: PLR0913 - one argument for each option
     *,

@@ -9,6 +9,7 @@ import click
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
 from taskraft.cli.selection import (
+    TASKS_PREVIEW,
     check_selection,
     dry_run_option,
     preview,
@@ -35,7 +36,7 @@ MOVABLE: Final = ("READY", "DELAYED", "BURIED")
     "--position", type=click.Choice(["front", "back"]), help="Before or behind all READY tasks."
 )
 @click.option("--renew-times", is_flag=True, help="Use the default TTL and TTR of the other tube.")
-@output_option
+@output_option("task_service_pb2.MoveTasksResponse", preview=TASKS_PREVIEW)
 @cluster_options
 def move(  # noqa: PLR0913 - one argument for each option
     *,
@@ -77,7 +78,7 @@ def move(  # noqa: PLR0913 - one argument for each option
 )
 @dry_run_option
 @click.option("--delay", type=DURATION, help="Delay before the tasks are READY.")
-@output_option
+@output_option("task_service_pb2.MoveTasksResponse", preview=TASKS_PREVIEW)
 @cluster_options
 def redrive(  # noqa: PLR0913 - one argument for each option
     *,

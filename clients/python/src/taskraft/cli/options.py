@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -13,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from taskraft._durations import seconds
+from taskraft.cli.output_shape import TEMPLATE, names_of, unknown_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,12 +23,11 @@ if TYPE_CHECKING:
     from grpc import ChannelCredentials
 
     from taskraft import Client
+    from taskraft.cli.output_shape import Shape
 
 Params = ParamSpec("Params")
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
-TEMPLATE: Final = "template="
-"""Prefix of the output format with a template."""
 OUTPUT_HELP: Final = (
     "Output format: table, wide, json, jsonl, yaml, name, or template=TEXT with fields in braces, "
     "such as '{name} {options.ttr_ms}'. JSON uses the field names of the API; ids, tokens, "
@@ -287,16 +288,48 @@ def _access_option(
     )
 
 
-def output_option(command: Callable[Params, None]) -> Callable[Params, None]:
-    """Add the option for the output format."""
-    return click.option(
-        "-o",
-        "--output",
-        type=OUTPUT,
-        default="table",
-        show_default=True,
-        help=OUTPUT_HELP,
-    )(command)
+def output_option(
+    shape: Shape, *, preview: Shape | None = None, default: str = "table"
+) -> Callable[[Callable[Params, None]], Callable[Params, None]]:
+    """Return an option for the output format of a command.
+
+    A template is checked before the command runs, so that a mistake has no effect.
+
+    Args:
+        shape: the fields of the objects that the command prints.
+        preview: the fields of the objects that the command prints with --dry-run; None: the same.
+        default: format without the option.
+    """
+
+    def add(command: Callable[Params, None]) -> Callable[Params, None]:
+        @functools.wraps(command)
+        def checked(*args: Params.args, **options: Params.kwargs) -> None:
+            is_preview = options.get("dry_run") and preview is not None
+            printed = preview if is_preview and preview is not None else shape
+            _check_template(str(options["output"]), printed)
+            command(*args, **options)
+
+        checked.shapes = (shape, preview)  # type: ignore[attr-defined]  # tests compare the outputs
+        return click.option(
+            "-o", "--output", type=OUTPUT, default=default, show_default=True, help=OUTPUT_HELP
+        )(checked)
+
+    return add
+
+
+def _check_template(output: str, shape: Shape) -> None:
+    """Check that a template names fields of the objects that a command prints.
+
+    Raises:
+        click.BadParameter: the template names something else.
+    """
+    path = unknown_field(output, shape)
+    if path is not None:
+        known = ", ".join(sorted(names_of(shape))) or "none"
+        raise click.BadParameter(
+            f"the template names {{{path}}}, which is not a field; fields: {known}",
+            param_hint="--output",
+        )
 
 
 def check_tubes(names: Iterable[str], found: Iterable[str]) -> None:

@@ -12,6 +12,8 @@ import click
 from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 
+from taskraft.cli.output_shape import FIELD, TEMPLATE
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -109,14 +111,10 @@ def terminal_text(text: str) -> str:
     return _TEXT_CONTROLS.sub(_escaped, text)
 
 
-_FIELD: Final = re.compile(r"\{([^{}]*)\}")
-
-
 def write_values(values: Sequence[Mapping[str, Any]], output: str) -> bool:
     """Print JSON values in the format `output`; return False for a table, which the caller prints.
 
-    Raises:
-        ValueError: a template names a field that a value does not have.
+    A field of a template is empty if a value does not have it: `output_option` checks templates.
     """
     if output in TABLES:
         return False
@@ -167,8 +165,8 @@ def _line_of(value: Mapping[str, Any], output: str) -> str | None:
         return json_text(value)
     if output == "name":
         return _name_of(value)
-    template = output.removeprefix("template=").replace("\\t", "\t").replace("\\n", "\n")
-    return _FIELD.sub(lambda found: _text_at(value, found[1]), template)
+    template = output.removeprefix(TEMPLATE).replace("\\t", "\t").replace("\\n", "\n")
+    return FIELD.sub(lambda found: _text_at(value, found[1]), template)
 
 
 def _name_of(value: Mapping[str, Any]) -> str | None:
@@ -180,16 +178,8 @@ def _name_of(value: Mapping[str, Any]) -> str | None:
 
 
 def _text_at(value: Any, path: str) -> str:  # noqa: ANN401 - any JSON value
-    """Return the text of the field at a path like "options.ttr_ms"; list elements by number.
-
-    Raises:
-        ValueError: the first name of the path is not a field.
-    """
-    first, *rest = path.split(".")
-    if first not in value:
-        raise ValueError(f"the template names {{{path}}}, which is not a field")
-    value = value[first]
-    for name in rest:
+    """Return the text of the field at a path like "options.ttr_ms"; list elements by number."""
+    for name in path.split("."):
         try:
             value = value[int(name)] if isinstance(value, list) else value[name]
         except (LookupError, TypeError, ValueError):

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,6 +19,7 @@ from taskraft.cli.options import (
     examples,
     output_option,
 )
+from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
+PUT_SHAPE: Final = fields("tube", "id", "state")
+"""Shape of the output of a put; only the server knows the state of some tasks."""
 
 
 @click.command(
@@ -77,7 +80,7 @@ TEXT = "text/plain; charset=utf-8"
     help='Idempotency key, for example "order-4711": the same command puts one task.',
 )
 @client_id_option
-@output_option
+@output_option(PUT_SHAPE)
 @cluster_options
 def put(
     *,
@@ -92,8 +95,9 @@ def put(
 ) -> None:
     """Put a task into TUBE.
 
-    PAYLOAD is the payload. With "-", each input line is a JSON value and becomes one task. Without
-    PAYLOAD, the whole input is the payload of one task.
+    PAYLOAD is the payload. With "-", each input line is a JSON value and becomes one task; all
+    lines of a file are checked before the first put. Without PAYLOAD, the whole input is the
+    payload of one task.
     """
     options = _options(header, given)
     if payload == "-":
@@ -150,9 +154,23 @@ def _put_lines(
 ) -> None:
     from taskraft.cli.progress import WorkProgress
 
+    _check_file()
     with connect(target, timeout) as client, WorkProgress("putting") as progress:
         task_ids = client.tube(tube).put_many(_lines(progress), **options)
     show_put(tube, task_ids, output, options)
+
+
+def _check_file() -> None:
+    """Check all lines of the input, and return to its start; the lines of a pipe come only once.
+
+    Raises:
+        ValueError: a line is not JSON.
+    """
+    if sys.stdin.buffer.seekable():
+        start = sys.stdin.buffer.tell()
+        for _ in _json_lines():
+            pass
+        sys.stdin.buffer.seek(start)
 
 
 def _lines(progress: WorkProgress) -> Iterator[bytes]:
@@ -160,20 +178,31 @@ def _lines(progress: WorkProgress) -> Iterator[bytes]:
 
     The remaining time follows from the size of the input, if the input is a file.
     """
-    size, done = _input_bytes() if progress.is_possible else 0, 0
+    size = _input_bytes() if progress.is_possible else 0
+    for line, done in _json_lines():
+        yield line
+        progress.advance(1)
+        if size:
+            progress.examined(min(done / size, 1))
+
+
+def _json_lines() -> Iterator[tuple[bytes, int]]:
+    """Yield the non-empty lines of the input, and the size of the input up to their ends in bytes.
+
+    Raises:
+        ValueError: a line is not JSON.
+    """
+    done = 0
     for number, line in enumerate(sys.stdin.buffer, start=1):
-        trimmed = line.strip()
         done += len(line)
+        trimmed = line.strip()
         if not trimmed:
             continue
         try:
             json.loads(trimmed)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"line {number} of the input is not JSON: {error}") from None
-        yield trimmed
-        progress.advance(1)
-        if size:
-            progress.examined(min(done / size, 1))
+        yield trimmed, done
 
 
 def _input_bytes() -> int:

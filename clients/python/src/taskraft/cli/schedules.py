@@ -60,7 +60,7 @@ def schedule() -> None:
     show_default=True,
     help="Action at a due time if the previous task has not ended.",
 )
-@output_option
+@output_option("schedule_service_pb2.Schedule")
 @cluster_options
 def create(  # noqa: PLR0913 - one argument for each option
     *,
@@ -95,7 +95,7 @@ def create(  # noqa: PLR0913 - one argument for each option
 
 @schedule.command("list", epilog=examples("taskraft schedule list -o jsonl"))
 @watch_option
-@output_option
+@output_option("schedule_service_pb2.Schedule")
 @cluster_options
 def list_schedules(*, output: str, target: str | None, timeout: float) -> None:
     """List schedules with their next times."""
@@ -107,7 +107,7 @@ def list_schedules(*, output: str, target: str | None, timeout: float) -> None:
 @schedule.command(epilog=examples("taskraft schedule show nightly -o yaml"))
 @click.argument("name", type=SCHEDULE)
 @watch_option
-@output_option
+@output_option("schedule_service_pb2.Schedule")
 @cluster_options
 def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Show the schedule NAME with its next time."""
@@ -131,7 +131,7 @@ def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
     type=click.Choice(("allow", "skip", "cancel_before")),
     help="Action at a due time if the previous task has not ended.",
 )
-@output_option
+@output_option("schedule_service_pb2.Schedule")
 @cluster_options
 def change(
     *, name: str, output: str, target: str | None, timeout: float, **parts: str | float | None
@@ -147,7 +147,7 @@ def change(
 
 @schedule.command(epilog=examples("taskraft schedule pause nightly"))
 @click.argument("name", type=SCHEDULE)
-@output_option
+@output_option("schedule_service_pb2.Schedule")
 @cluster_options
 def pause(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Pause the schedule NAME, so that it puts no tasks."""
@@ -156,7 +156,7 @@ def pause(*, name: str, output: str, target: str | None, timeout: float) -> None
 
 @schedule.command(epilog=examples("taskraft schedule resume nightly"))
 @click.argument("name", type=SCHEDULE)
-@output_option
+@output_option("schedule_service_pb2.Schedule")
 @cluster_options
 def resume(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Resume the schedule NAME."""
@@ -166,7 +166,7 @@ def resume(*, name: str, output: str, target: str | None, timeout: float) -> Non
 @schedule.command(epilog=examples("taskraft schedule delete nightly --yes"))
 @click.argument("name", type=SCHEDULE)
 @yes_option
-@output_option
+@output_option("schedule_service_pb2.DeleteScheduleResponse")
 @cluster_options
 def delete(*, name: str, yes: bool, output: str, target: str | None, timeout: float) -> None:
     """Remove the schedule NAME; tasks that it has already put stay."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec
 import click
 
 from taskraft.cli.options import confirm, must_ask
+from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Params = ParamSpec("Params")
 SAMPLE_TASKS: Final = 10
 """Number of tasks that a preview shows."""
+TASKS_PREVIEW: Final = fields("dry_run", "count", "other_state", "sample")
+"""Shape of the output of a preview."""
 ALL_STATES: Final = ("READY", "DELAYED", "TAKEN", "BURIED", "HELD", "DONE", "ZOMBIE")
 
 where_option = click.option(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.command(epilog=examples("taskraft ack 8589934593 --result '{\"sent\": true}'"))
 @click.argument("token", type=int, nargs=-1, required=True)
 @click.option("--result", help="Result, stored with the task if the task is kept.")
-@output_option
+@output_option("task_service_pb2.Settlement")
 @cluster_options
 def ack(
     *, token: tuple[int, ...], result: str | None, output: str, target: str | None, timeout: float
@@ -32,7 +32,7 @@ def ack(
     "--delay", type=DURATION, help="Delay before the tasks are READY; default: the retry policy."
 )
 @click.option("--reason", help="Reason of the failure.")
-@output_option
+@output_option("task_service_pb2.Settlement")
 @cluster_options
 def release(
     *,
@@ -53,7 +53,7 @@ def release(
 @click.command(epilog=examples('taskraft bury 8589934593 --reason "no such address"'))
 @click.argument("token", type=int, nargs=-1, required=True)
 @click.option("--reason", default="", help="Reason of the failure.")
-@output_option
+@output_option("task_service_pb2.Settlement")
 @cluster_options
 def bury(
     *, token: tuple[int, ...], reason: str, output: str, target: str | None, timeout: float

@@ -43,7 +43,7 @@ PROMPT = "Ack it? [Y/n/r(elease)/b(ury)]"
 )
 @click.option("--ttr", type=DURATION, help="TTR of the leases.")
 @raw_option
-@output_option
+@output_option("task_pb2.Task")
 @cluster_options
 def take(  # noqa: PLR0913 - one argument for each option
     *,

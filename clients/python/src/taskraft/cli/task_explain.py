@@ -9,6 +9,7 @@ import click
 from taskraft.cli.interventions import task
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import cluster_options, connect, examples, output_option
+from taskraft.cli.output_shape import fields
 from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ __all__ = ["task"]
 @click.argument("tube", type=TUBE)
 @click.argument("task_id", metavar="ID", type=int)
 @watch_option
-@output_option
+@output_option(fields("tube", "id", "state", "causes"))
 @cluster_options
 def explain(*, tube: str, task_id: int, output: str, target: str | None, timeout: float) -> None:
     """Explain why a task of TUBE is not being delivered.

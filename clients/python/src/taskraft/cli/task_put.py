@@ -10,6 +10,7 @@ import click
 
 from taskraft.cli.app import load_app
 from taskraft.cli.options import DURATION, examples, output_option
+from taskraft.cli.put import PUT_SHAPE, show_put
 from taskraft.cli.task_explain import task
 
 if TYPE_CHECKING:
@@ -45,14 +46,13 @@ __all__ = ["task"]
 @click.option(
     "--ttl", type=DURATION, help="Time to live: remove the task if it is not finished by then."
 )
-@output_option
+@output_option(PUT_SHAPE)
 def put(*, name: str, reference: str, text: str, output: str, **given: float | None) -> None:
     """Put a task of an app by its name, NAME.
 
     The arguments are checked against the signature of the task, and encoded by the codec of the
     app. The app chooses the cluster and the credentials, as for `taskraft worker`.
     """
-    from taskraft.cli.put import show_put
     from taskraft.worker.errors import DecodeError, EncodeError
 
     app = load_app(reference)

@@ -20,6 +20,7 @@ from taskraft.cli.options import (
     yes_option,
 )
 from taskraft.cli.selection import (
+    TASKS_PREVIEW,
     check_selection,
     confirm_removal,
     dry_run_option,
@@ -53,7 +54,7 @@ RESTARTABLE: Final = ("DELAYED", "BURIED", "DONE", "ZOMBIE")
 @where_option
 @dry_run_option
 @click.option("--delay", type=DURATION, default="0s", help="Delay before the tasks are READY.")
-@output_option
+@output_option("task_service_pb2.KickTasksResponse", preview=TASKS_PREVIEW)
 @cluster_options
 @click.pass_context
 def kick(  # noqa: PLR0913 - one argument for each option
@@ -101,7 +102,7 @@ def kick(  # noqa: PLR0913 - one argument for each option
 @where_option
 @dry_run_option
 @yes_option
-@output_option
+@output_option("task_service_pb2.DeleteTasksResponse", preview=TASKS_PREVIEW)
 @cluster_options
 def delete(  # noqa: PLR0913 - one argument for each option
     *,
@@ -134,7 +135,7 @@ def delete(  # noqa: PLR0913 - one argument for each option
 @click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
 @raw_option
 @watch_option
-@output_option
+@output_option("task_pb2.Task")
 @cluster_options
 def peek(
     *,
@@ -176,7 +177,7 @@ def task() -> None:
 )
 @raw_option
 @watch_option
-@output_option
+@output_option("task_pb2.Task")
 @cluster_options
 def list_tasks(  # noqa: PLR0913 - one argument for each option
     *,
@@ -200,7 +201,7 @@ def list_tasks(  # noqa: PLR0913 - one argument for each option
 @click.argument("task_id", metavar="ID", type=int)
 @raw_option
 @watch_option
-@output_option
+@output_option("task_pb2.Task")
 @cluster_options
 def show(
     *, tube: str, task_id: int, raw: bool, output: str, target: str | None, timeout: float
@@ -222,7 +223,7 @@ def show(
 @click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
 @click.option("--wait", type=DURATION, default="10s", show_default=True, help="Maximum wait.")
-@output_option
+@output_option("task_pb2.Task")
 @cluster_options
 @click.pass_context
 def wait(
@@ -267,7 +268,7 @@ def wait(
 @where_option
 @dry_run_option
 @click.option("--delay", type=DURATION, default="0s", help="Delay before the tasks are READY.")
-@output_option
+@output_option("task_service_pb2.RestartTasksResponse", preview=TASKS_PREVIEW)
 @cluster_options
 def restart(  # noqa: PLR0913 - one argument for each option
     *,
@@ -307,7 +308,7 @@ def restart(  # noqa: PLR0913 - one argument for each option
 @where_option
 @dry_run_option
 @yes_option
-@output_option
+@output_option("task_service_pb2.CancelTasksResponse", preview=TASKS_PREVIEW)
 @cluster_options
 def cancel(  # noqa: PLR0913 - one argument for each option
     *,

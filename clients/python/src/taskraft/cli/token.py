@@ -11,13 +11,14 @@ from typing import Final
 import click
 
 from taskraft.cli.options import examples, output_option
+from taskraft.cli.output_shape import fields
 
 TOKEN_BYTES: Final = 32
 
 
 @click.command(epilog=examples("taskraft token /tmp/billing.token"))
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@output_option
+@output_option(fields("name", "digest"))
 def token(*, file: Path, output: str) -> None:
     """Generate a token into FILE, and print its hash for the access file.
 

@@ -15,6 +15,7 @@ from taskraft.cli.options import (
     examples,
     output_option,
 )
+from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ class TubeRow(NamedTuple):
     help="Order of the tubes.",
 )
 @click.option("--count", type=click.IntRange(1), help="End after this number of refreshes.")
-@output_option
+@output_option(fields(*TubeRow._fields))
 @cluster_options
 def top(
     *,

@@ -9,6 +9,7 @@ import click
 
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import cluster_options, connect, examples, output_option
+from taskraft.cli.output_shape import fields
 from taskraft.cli.selection import listed, where_option
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def export(*, tube: str, where: str, file: IO[str], target: str | None, timeout:
 @click.argument("tube", type=TUBE)
 @click.argument("file", type=click.File("r"), default="-")
 @click.option("--dry-run", is_flag=True, help="Change nothing; check all lines and count them.")
-@output_option
+@output_option(fields("tube", "count", "dry_run"))
 @cluster_options
 def import_(
     *, tube: str, file: IO[str], dry_run: bool, output: str, target: str | None, timeout: float

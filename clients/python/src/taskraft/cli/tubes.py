@@ -19,6 +19,7 @@ from taskraft.cli.options import (
     output_option,
     yes_option,
 )
+from taskraft.cli.output_shape import fields
 from taskraft.cli.tube_settings import (
     RETRY,
     default_retry,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from taskraft._tube_settings import Kind
 
 KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom")
+TUBE_PREVIEW: Final = fields("dry_run", "tube", "count")
 preview_option = click.option(
     "--dry-run", is_flag=True, help="Change nothing; show the number of tasks."
 )
@@ -70,7 +72,7 @@ def tube() -> None:
 @click.option(
     "--ensure", is_flag=True, help="Bring the given options of an existing tube into force."
 )
-@output_option
+@output_option("tube_service_pb2.Tube")
 @cluster_options
 def create(  # noqa: PLR0913 - one argument for each option
     *,
@@ -127,7 +129,7 @@ def create(  # noqa: PLR0913 - one argument for each option
     help="Stop takes, or allow them again.",
 )
 @click.option("--reset", multiple=True, metavar="OPTION", help="Set an option back to its default.")
-@output_option
+@output_option("tube_service_pb2.Tube")
 @cluster_options
 def update(
     *,
@@ -167,7 +169,7 @@ def _policy_in_force(client: Client, name: str, profile: str = "") -> Retry:
 @click.argument("name", type=TUBE)
 @preview_option
 @yes_option
-@output_option
+@output_option("tube_service_pb2.TruncateTubeResponse", preview=TUBE_PREVIEW)
 @cluster_options
 def truncate(
     *, name: str, dry_run: bool, yes: bool, output: str, target: str | None, timeout: float
@@ -189,7 +191,7 @@ def truncate(
 @tube.command(epilog=examples("taskraft tube show emails", "taskraft tube show emails -o yaml"))
 @click.argument("name", type=TUBE)
 @watch_option
-@output_option
+@output_option(("tube_service_pb2.Tube", {"statistics": "tube_service_pb2.TubeStatistics"}))
 @cluster_options
 def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Show the tube NAME with its options and counts."""
@@ -207,7 +209,7 @@ def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
 @tube.command(epilog=examples("taskraft tube consumers emails"))
 @click.argument("name", type=TUBE)
 @watch_option
-@output_option
+@output_option("tube_service_pb2.WaitingConsumer")
 @cluster_options
 def consumers(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Show the consumers that wait on the tube NAME."""
@@ -239,7 +241,7 @@ def consumers(*, name: str, output: str, target: str | None, timeout: float) -> 
 @tube.command("list", epilog=examples("taskraft tube list 'mail*' -o jsonl"))
 @click.argument("names", metavar="[PATTERN]...", type=TUBE, nargs=-1)
 @watch_option
-@output_option
+@output_option("tube_service_pb2.Tube")
 @cluster_options
 def list_tubes(*, names: tuple[str, ...], output: str, target: str | None, timeout: float) -> None:
     """List all tubes, or those whose names match a PATTERN with "*"."""
@@ -255,7 +257,7 @@ def list_tubes(*, names: tuple[str, ...], output: str, target: str | None, timeo
 )
 @preview_option
 @yes_option
-@output_option
+@output_option("tube_service_pb2.DropTubeResponse", preview=TUBE_PREVIEW)
 @cluster_options
 def drop(
     *,
@@ -300,7 +302,7 @@ def _confirm(client: Client, what: str, name: str, *, yes: bool) -> None:
 @click.command(epilog=examples("taskraft stats emails"))
 @click.argument("tubes", metavar="[TUBE]...", type=TUBE, nargs=-1)
 @watch_option
-@output_option
+@output_option("tube_service_pb2.TubeStatistics")
 @cluster_options
 def stats(*, tubes: tuple[str, ...], output: str, target: str | None, timeout: float) -> None:
     """Count the tasks of tubes per state; FAILED counts failed attempts."""
