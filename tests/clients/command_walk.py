@@ -23,6 +23,11 @@ def lines_of(path):
     return [words for words in found if "--dry-run" not in words]
 
 
+def declaration_of(path):
+    """Return the condition under which a command destroys something; True: always; None: never."""
+    return getattr(ALL[path].callback, "destroys", None)
+
+
 def invoke(words, path, **options):
     """Run a command line, which is an example of a command with further words."""
     options.setdefault("input", INPUTS.get(path, ""))

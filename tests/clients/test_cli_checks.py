@@ -8,7 +8,15 @@ import click
 import pytest
 
 from taskraft.cli.output_shape import unknown_field
-from tests.clients.command_walk import VERBS, invoke, lines_of, state_of, stock, with_option
+from tests.clients.command_walk import (
+    VERBS,
+    declaration_of,
+    invoke,
+    lines_of,
+    state_of,
+    stock,
+    with_option,
+)
 from tests.clients.test_cli_bad_input import bad_values, one_line
 from tests.clients.test_cli_commands import ALL
 
@@ -72,7 +80,7 @@ def test_the_walk_sees_the_effect_of_a_line_without_a_mistake(client, path):
         lines = lines_of(path)
     before = state_of(client)
     for line in lines:
-        done = invoke(line, path)
+        done = invoke([*line, "--yes"] if declaration_of(path) else line, path)
         assert done.exit_code != 2, (line, done.output)
     assert state_of(client) != before
 

@@ -92,7 +92,9 @@ def test_taken_payloads_are_printed_raw(own, run):
 
 def test_tasks_are_buried_changed_and_taken_away(own, run):
     own.put_many(["a", "b"])
-    changed = run(f"task update {own.name} --where 'id > 0' --priority -5 --payload '{{\"n\": 1}}'")
+    changed = run(
+        f"task update {own.name} --where 'id > 0' --priority -5 --payload '{{\"n\": 1}}' --yes"
+    )
     assert changed.stdout == "2 changed\n"
     first = own.peek(1)
     assert (first.priority, first.json()) == (-5, {"n": 1})

@@ -59,7 +59,7 @@ def test_tasks_are_waited_for_restarted_and_cancelled(run, client, tube):
     tube.bury(second)
     (ended,) = json.loads(run(f"task wait {tube.name} {second} -o json"))
     assert ended["outcome"] == "BURIED_OUT"
-    assert "1 restarted" in run(f"task restart {tube.name} --where 'state = BURIED'")
+    assert "1 restarted" in run(f"task restart {tube.name} --where 'state = BURIED' --yes")
     output = run(f"task cancel {tube.name} {first} {second} --yes")
     assert "1 holders asked, 1 removed" in output
     task.touch()
@@ -75,11 +75,10 @@ def test_tasks_are_moved_and_dead_letters_are_redriven(run, client, tube):
     for task in tube.take_many(2, wait=0):
         task.reject()
     assert "1 moved back" in run(f"task redrive {dead} 1 --delay 1h")
-    assert "1 moved back" in run(f"task redrive {dead}")
+    assert "1 moved back" in run(f"task redrive {dead} --yes")
     assert [task.state for task in tube.list()] == ["DELAYED", "READY"]
-    line = (
-        f"task move {tube.name} --where 'state = DELAYED' --to {dead} --delay 0s --position front"
-    )
+    selected = f"{tube.name} --where 'state = DELAYED' --yes"
+    line = f"task move {selected} --to {dead} --delay 0s --position front"
     (answer,) = json.loads(run(f"{line} --renew-times -o json"))
     assert answer["count"] == 1
     assert client.tube(dead).take(wait=0).text() == "a"

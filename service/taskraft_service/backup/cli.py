@@ -14,13 +14,12 @@ from typing import Final
 
 import click
 
+from taskraft.cli.destruction import Confirmation, destroys
 from taskraft.cli.options import (
     SuggestingGroup,
     cluster_options,
-    confirm,
     connect,
     examples,
-    must_ask,
     output_option,
 )
 from taskraft.cli.output import write_values
@@ -66,9 +65,11 @@ def snapshot() -> None:
     envvar="TASKRAFT_CONFIG",
     help="TOML file with the settings of the node; environment variables override it.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@output_option(fields("index", "removed", "lost"))
-def recover(*, force_new: bool, config: Path | None, yes: bool, output: str) -> None:
+@output_option(fields("index", "removed", "lost"), preview=fields("dry_run", "lost"))
+@destroys("Lost changes cannot be restored.")
+def recover(
+    *, force_new: bool, config: Path | None, confirmation: Confirmation, output: str
+) -> None:
     """Continue with this node alone after the loss of the majority.
 
     The node must be stopped. Its settings come from the same TASKRAFT_... variables and TOML file
@@ -76,7 +77,7 @@ def recover(*, force_new: bool, config: Path | None, yes: bool, output: str) -> 
     also if other nodes have acknowledged them.
     """
     assert force_new, "the option is required"
-    asks = must_ask(yes=yes)
+    confirmation.check_input()
     if config is not None:
         os.environ[CONFIG_VARIABLE] = str(config)
     with _failures(), recovery_of(read_config()) as recovery:
@@ -89,8 +90,8 @@ def recover(*, force_new: bool, config: Path | None, yes: bool, output: str) -> 
         )
         for loss in losses:
             click.echo(f"damaged on this node, and given up: {loss}", err=True)
-        if asks:
-            confirm("Continue?")
+        if not confirmation.allows(lambda: "Continue?", lambda: _preview(losses, output)):
+            return
         recovered = recovery.run()
     removed = list(recovered.removed)
     values = {"index": str(recovered.index), "removed": removed, "lost": losses}
@@ -98,6 +99,12 @@ def recover(*, force_new: bool, config: Path | None, yes: bool, output: str) -> 
         return
     others = ", ".join(removed) or "none"
     click.echo(f"recovered up to entry {recovered.index}; removed members: {others}", err=True)
+
+
+def _preview(losses: list[str], output: str) -> None:
+    """Print what a recovery would give up because it is damaged."""
+    if not write_values([{"dry_run": True, "lost": losses}], output):
+        click.echo(f"would be recovered; {len(losses)} damaged parts would be given up", err=True)
 
 
 FAILURES: Final = (

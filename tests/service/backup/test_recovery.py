@@ -1,14 +1,14 @@
 """One surviving node of three continues alone, with everything that it has stored."""
 
 import asyncio
+import json
 
 import pytest
 from click.testing import CliRunner
 
-from taskraft.cli import main
+from taskraft.cli import destruction, main
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
 from taskraft_replication.errors import MemberRemoved
-from taskraft_service.backup import cli as backup_cli
 from taskraft_service.process.node_server import NodeServer
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import ack, config_in, create, put, running, take
@@ -111,7 +111,7 @@ async def test_a_recovery_must_be_confirmed(tmp_path, monkeypatch):
     assert (await recover(config, "cluster", "recover")).exit_code == 2
     piped = await recover(config, *YES[:-1], input="y\n")
     assert (piped.exit_code, "give --yes to confirm" in piped.output) == (2, True)
-    monkeypatch.setattr(backup_cli, "must_ask", lambda *, yes: not yes)  # as on a terminal
+    monkeypatch.setattr(destruction, "is_terminal", lambda: True)
     result = await recover(config, *YES[:-1], input="n\n")
     assert result.exit_code == 1
     assert "lost for good" in result.output
@@ -119,6 +119,17 @@ async def test_a_recovery_must_be_confirmed(tmp_path, monkeypatch):
     assert (await recover(config, *YES[:-1], input="")).exit_code == 130
     result = await recover(config, *YES[:-1], input="y\n")
     assert result.exit_code == 0
+
+
+async def test_a_dry_run_of_a_recovery_changes_nothing(tmp_path):
+    config = config_in(tmp_path)
+    async with running(config):
+        pass
+    result = await recover(config, *YES[:-1], "--dry-run", "-o", "jsonl")
+    assert (result.exit_code, result.stdout) == (0, '{"dry_run": true, "lost": []}\n')
+    (recovered,) = json.loads((await recover(config, *YES, "-o", "json")).stdout)
+    async with running(config) as alone:
+        assert alone.server.node.status().last >= int(recovered["index"])
 
 
 async def test_a_directory_without_a_usable_member_is_refused(tmp_path):

@@ -53,7 +53,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "stats": LazyCommand("tubes", "stats", "Count tasks per state."),
     "group": LazyCommand("groups", "group", "Create, show, start and cancel groups of tasks."),
     "schedule": LazyCommand("schedules", "schedule", "Create, list, pause and remove schedules."),
-    "cluster": LazyCommand("cluster", "cluster", "Show the cluster; change settings and members."),
+    "cluster": LazyCommand("members", "cluster", "Show the cluster; change settings and members."),
     "bulk": LazyCommand("bulk", "bulk", "Change many tasks on the server, step by step."),
     "feed": LazyCommand("feed", "feed", "Follow the change feed."),
     "worker": LazyCommand("worker", "worker", "Run the tasks of an app."),

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
+from taskraft.cli.destruction import Condition, Confirmation, destroys
 from taskraft.cli.options import (
     SuggestingGroup,
     cluster_options,
-    confirm,
     connect,
     examples,
-    must_ask,
     output_option,
-    yes_option,
 )
+from taskraft.cli.selection import TASKS_PREVIEW, counted, preview
 from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
@@ -25,6 +24,10 @@ if TYPE_CHECKING:
     from taskraft.v1.bulk_sweep_pb2 import BulkSweep
 
 ACTIONS: Final = ("kick", "restart", "bury", "delete", "move")
+LOSING: Final = Condition(
+    "For delete, move and restart",
+    lambda given: given["action"] in ("delete", "move", "restart"),
+)
 TITLES: Final = (
     *("SWEEP", "STATE", "ACTION", "TUBE", "TASKS", "CHANGED", "REFUSED", "DONE", "STARTED"),
 )
@@ -38,7 +41,12 @@ def bulk() -> None:
     """
 
 
-@bulk.command(epilog=examples("taskraft bulk start kick mail --where 'failure.type = Timeout'"))
+@bulk.command(
+    epilog=examples(
+        "taskraft bulk start kick mail --where 'failure.type = Timeout'",
+        "taskraft bulk start delete mail --where 'state = READY' --yes",
+    )
+)
 @click.argument("action", type=click.Choice(ACTIONS))
 @click.argument("tube")
 @click.option("--where", default="", help="Filter of the tasks, see docs/filters.md. Default: all.")
@@ -51,8 +59,8 @@ def bulk() -> None:
     show_default=True,
     help="Maximum number of tasks per second.",
 )
-@yes_option
-@output_option("bulk_sweep_pb2.BulkSweep")
+@output_option("bulk_sweep_pb2.BulkSweep", preview=TASKS_PREVIEW)
+@destroys("A delete, a move or a restart cannot be undone.", only=LOSING)
 @cluster_options
 def start(  # noqa: PLR0913 - one argument for each option
     *,
@@ -62,7 +70,7 @@ def start(  # noqa: PLR0913 - one argument for each option
     to: str,
     reason: str,
     rate: int,
-    yes: bool,
+    confirmation: Confirmation,
     output: str,
     target: str | None,
     timeout: float,
@@ -73,8 +81,12 @@ def start(  # noqa: PLR0913 - one argument for each option
     match any more, are left out.
     """
     with connect(target, timeout) as client:
-        if action == "delete" and must_ask(yes=yes):
-            confirm(f"Delete all tasks of {tube}{f' that match {where}' if where else ''}?")
+        handle = client.tube(tube)
+        if not confirmation.allows(
+            lambda: f"{action.title()} {counted(handle, (), where)}?",
+            lambda: preview(handle, (), where, f"selected to {action}", output),
+        ):
+            return
         sweep = client.start_bulk_sweep(
             tube, cast("BulkAction", action), where, to=to, reason=reason, rate=rate
         )

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from taskraft.cli.destruction import Confirmation, destroys
 from taskraft.cli.options import (
     DURATION,
     ExtensibleGroup,
     cluster_options,
-    confirm,
     connect,
     examples,
-    must_ask,
     output_option,
-    yes_option,
 )
+from taskraft.cli.output_shape import fields
 from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from taskraft.v1.cluster_service_pb2 import Member
+    from taskraft import Client
+    from taskraft.v1.cluster_service_pb2 import GetClusterStateResponse, Member
 
 
 @click.group(
@@ -48,10 +48,7 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
     from taskraft.v1.cluster_service_pb2 import Member, NodeState
 
     with connect(target, timeout) as client:
-        state = client.cluster_state()
-        if state.leader_address and state.leader != state.node:
-            # This call goes to the leader, which knows the progress of all members.
-            state = client.cluster_state()
+        state = state_of_leader(client)
     if write([state], output):
         return
     leader_sees = state.leader == state.node
@@ -96,6 +93,15 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
         click.echo(f"clock problem of {state.node}: {state.clock_problem}")
 
 
+def state_of_leader(client: Client) -> GetClusterStateResponse:
+    """Return the state of the cluster, from the leader if there is one."""
+    state = client.cluster_state()
+    if state.leader_address and state.leader != state.node:
+        # This call goes to the leader, which knows the progress of all members.
+        state = client.cluster_state()
+    return state
+
+
 def _role(member: Member) -> str:
     """Return the role of a member, and whether it has not joined or is not admitted yet."""
     from taskraft.v1.cluster_service_pb2 import Member
@@ -125,10 +131,16 @@ def _versions(member: Member) -> str:
     return f"{highest}" if lowest == highest else f"{lowest}-{highest}"
 
 
-@cluster.command(epilog=examples("taskraft cluster upgrade"))
-@output_option("cluster_service_pb2.UpgradeClusterResponse")
+@cluster.command(
+    epilog=examples("taskraft cluster upgrade --dry-run", "taskraft cluster upgrade --yes")
+)
+@output_option(
+    "cluster_service_pb2.UpgradeClusterResponse",
+    preview=fields("dry_run", "cluster_version", "planned_cluster_version", "upgrade_blockers"),
+)
+@destroys("A raised cluster version cannot be lowered.")
 @cluster_options
-def upgrade(*, output: str, target: str | None, timeout: float) -> None:
+def upgrade(*, confirmation: Confirmation, output: str, target: str | None, timeout: float) -> None:
     """Raise the cluster version now, before the end of the hold.
 
     All members must speak the new version. Afterwards, the previous release can no longer be
@@ -138,9 +150,40 @@ def upgrade(*, output: str, target: str | None, timeout: float) -> None:
     from taskraft.v1.cluster_service_pb2 import UpgradeClusterResponse
 
     with connect(target, timeout) as client:
+        if not confirmation.allows(
+            lambda: _upgrade_question(client.cluster_state()),
+            lambda: _preview_upgrade(client.cluster_state(), output),
+        ):
+            return
         version = client.upgrade_cluster()
     if not write([UpgradeClusterResponse(cluster_version=version)], output):
         click.echo(f"cluster version {version}")
+
+
+def _upgrade_question(state: GetClusterStateResponse) -> str:
+    planned = f" to {state.planned_cluster_version}" if state.planned_cluster_version else ""
+    return (
+        "Afterwards, the previous release cannot be started on the data of the nodes."
+        f" Raise the cluster version {state.cluster_version}{planned}?"
+    )
+
+
+def _preview_upgrade(state: GetClusterStateResponse, output: str) -> None:
+    """Print the cluster version, the planned one, and what prevents the raise."""
+    from taskraft.cli.output import write_values
+
+    value = {
+        "dry_run": True,
+        "cluster_version": state.cluster_version,
+        "planned_cluster_version": state.planned_cluster_version,
+        "upgrade_blockers": [*state.upgrade_blockers],
+    }
+    if write_values([value], output):
+        return
+    planned = state.planned_cluster_version or "none"
+    click.echo(f"cluster version {state.cluster_version}, planned: {planned}")
+    for blocker in state.upgrade_blockers:
+        click.echo(f"not raised: {blocker}")
 
 
 @cluster.command(
@@ -329,99 +372,3 @@ def caller(*, output: str, target: str | None, timeout: float) -> None:
         return
     click.echo(f"principal: {found.principal or '- (the cluster has no access control)'}")
     write_table(("ROLE", "TUBES"), [(one.role, ", ".join(one.tubes)) for one in found.grants])
-
-
-@cluster.command(epilog=examples("taskraft cluster add n4 10.0.0.4:7402 10.0.0.4:7401"))
-@click.argument("name")
-@click.argument("peer_address")
-@click.argument("address")
-@output_option("cluster_service_pb2.Member")
-@cluster_options
-def add(
-    *, name: str, peer_address: str, address: str, output: str, target: str | None, timeout: float
-) -> None:
-    """Add a member as a learner, without a vote.
-
-    NAME is the name of the member, PEER_ADDRESS the address for the other members, ADDRESS the
-    address for clients. Afterwards start the node with `taskraft serve --join`, and promote the
-    member once it has caught up.
-    """
-    from taskraft.cli.output import write
-
-    with connect(target, timeout) as client:
-        member = client.add_member(name, peer_address, address)
-    if not write([member], output):
-        click.echo(f"added {name} as member {member.id}; start its node with --join")
-
-
-@cluster.command(epilog=examples("taskraft cluster admit n4"))
-@click.argument("name")
-@output_option("cluster_service_pb2.Member")
-@cluster_options
-def admit(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Admit a member whose node has added itself.
-
-    The leader then believes the node when it forwards a call of a client with a certificate.
-    """
-    from taskraft.cli.output import write
-
-    with connect(target, timeout) as client:
-        found = next((one for one in client.cluster_state().members if one.name == name), None)
-        if found is None:
-            raise click.ClickException(f'there is no member "{name}"; add it with `cluster add`')
-        member = client.add_member(name, found.peer_address, found.address)
-    if not write([member], output):
-        click.echo(f"{name} is admitted")
-
-
-@cluster.command(epilog=examples("taskraft cluster promote n4"))
-@click.argument("name")
-@output_option("cluster_service_pb2.Member")
-@cluster_options
-def promote(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Make a learner a voter, once it has caught up."""
-    from taskraft.cli.output import write
-
-    with connect(target, timeout) as client:
-        member = client.promote_member(name)
-    if not write([member], output):
-        click.echo(f"{name} is a voter")
-
-
-@cluster.command(epilog=examples("taskraft cluster remove n4 --yes"))
-@click.argument("name")
-@yes_option
-@output_option("cluster_service_pb2.RemoveMemberResponse")
-@cluster_options
-def remove(*, name: str, yes: bool, output: str, target: str | None, timeout: float) -> None:
-    """Remove a member permanently.
-
-    Its node stops, and its data directory cannot be used again.
-    """
-    from taskraft.cli.output import write
-    from taskraft.v1.cluster_service_pb2 import RemoveMemberResponse
-
-    with connect(target, timeout) as client:
-        if must_ask(yes=yes):
-            confirm(f"Remove the member {name} permanently?")
-        client.remove_member(name)
-    if not write([RemoveMemberResponse()], output):
-        click.echo(f"removed {name}")
-
-
-@cluster.command(epilog=examples("taskraft cluster transfer", "taskraft cluster transfer n2"))
-@click.argument("name", default="")
-@output_option("cluster_service_pb2.TransferLeadershipResponse")
-@cluster_options
-def transfer(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Transfer leadership to NAME.
-
-    Default: the most up-to-date voter.
-    """
-    from taskraft.cli.output import write
-    from taskraft.v1.cluster_service_pb2 import TransferLeadershipResponse
-
-    with connect(target, timeout) as client:
-        leader = client.transfer_leadership(name)
-    if not write([TransferLeadershipResponse(leader=leader)], output):
-        click.echo(f"leader {leader or 'unknown'}")

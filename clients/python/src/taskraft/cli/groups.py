@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from taskraft.cli.destruction import Confirmation, destroys
 from taskraft.cli.names import GROUP
 from taskraft.cli.options import (
     SuggestingGroup,
     cluster_options,
-    confirm,
     connect,
     examples,
-    must_ask,
     output_option,
-    yes_option,
 )
+from taskraft.cli.output_shape import fields
 from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
 
     from taskraft import Client, Group, PlannedTask
     from taskraft._groups import GroupState
+
+
+CANCEL_PREVIEW: Final = fields("dry_run", "name", "count")
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft group show book-1"))
@@ -176,22 +178,38 @@ def start(*, name: str, output: str, target: str | None, timeout: float) -> None
 @group.command(epilog=examples("taskraft group cancel book-1 --revoke --yes"))
 @click.argument("name", type=GROUP)
 @click.option("--revoke", is_flag=True, help="Also remove TAKEN tasks.")
-@yes_option
-@output_option("group_service_pb2.Group")
+@output_option("group_service_pb2.Group", preview=CANCEL_PREVIEW)
+@destroys("Removed tasks cannot be restored.")
 @cluster_options
 def cancel(
-    *, name: str, revoke: bool, yes: bool, output: str, target: str | None, timeout: float
+    *,
+    name: str,
+    revoke: bool,
+    confirmation: Confirmation,
+    output: str,
+    target: str | None,
+    timeout: float,
 ) -> None:
     """Remove the tasks of the group NAME that have no holder.
 
     The holders of the other tasks are asked to stop.
     """
     with connect(target, timeout) as client:
-        if must_ask(yes=yes):
-            open_tasks = client.groups.get(name).open
-            confirm(f"Cancel the group {name} with {open_tasks} open tasks?")
+        if not confirmation.allows(
+            lambda: f"Cancel the group {name} with {client.groups.get(name).open} open tasks?",
+            lambda: _preview(client.groups.get(name), output),
+        ):
+            return
         cancelled = client.groups.cancel(name, revoke=revoke)
     _show([cancelled], output)
+
+
+def _preview(found: Group, output: str) -> None:
+    """Print how many tasks a cancellation would end."""
+    from taskraft.cli.output import write_values
+
+    if not write_values([{"dry_run": True, "name": found.name, "count": found.open}], output):
+        click.echo(f"{found.name}  {found.open} open tasks would be removed, or asked to stop")
 
 
 def _show(groups: Sequence[Group], output: str) -> None:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from taskraft.cli.destruction import BY_FILTER, Confirmation, destroys
 from taskraft.cli.moves import task
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
 from taskraft.cli.selection import (
     TASKS_PREVIEW,
     check_selection,
+    counted,
     dry_run_option,
     preview,
     selection_of,
@@ -63,24 +65,26 @@ def bury(  # noqa: PLR0913 - one argument for each option
     print_count(task_service_pb2.BuryTasksResponse(count=count), "buried", output)
 
 
-@task.command(epilog=examples("taskraft task update emails --where 'type = mail' --priority -5"))
+@task.command(
+    epilog=examples("taskraft task update emails --where 'type = mail' --priority -5 --yes")
+)
 @click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
 @where_option
-@dry_run_option
 @click.option("--priority", type=int, help="New priority; a lower number is more urgent.")
 @click.option("--delay", type=DURATION, help="New delay from now; 0s ends the delay.")
 @click.option("--ttl", type=DURATION, help="New TTL from now.")
 @click.option("--ttr", type=DURATION, help="New TTR, from the next take on.")
 @click.option("--payload", help="New payload; JSON is stored as JSON, other text as text.")
 @output_option("task_service_pb2.UpdateTasksResponse", preview=TASKS_PREVIEW)
+@destroys("The previous values cannot be restored.", only=BY_FILTER)
 @cluster_options
 def update(
     *,
     tube: str,
     ids: tuple[int, ...],
     where: str,
-    dry_run: bool,
+    confirmation: Confirmation,
     output: str,
     target: str | None,
     timeout: float,
@@ -93,8 +97,10 @@ def update(
     given = _given(changes)
     with connect(target, timeout) as client:
         handle = client.tube(tube)
-        if dry_run:
-            preview(handle, ids, where, "changed", output, CHANGEABLE)
+        if not confirmation.allows(
+            lambda: f"Change {counted(handle, ids, where)}?",
+            lambda: preview(handle, ids, where, "changed", output, CHANGEABLE),
+        ):
             return
         with selection_of(handle, ids, where, "changing") as selection:
             count = handle.update(selection, **given)
@@ -118,21 +124,24 @@ def _given(changes: dict[str, Any]) -> TaskChanges:
 
 
 @task.command(
-    epilog=examples("taskraft task snatch emails 17", "taskraft task snatch emails 17 --delay 1m")
+    epilog=examples(
+        "taskraft task snatch emails 17 --delay 1m",
+        "taskraft task snatch emails --where 'type = mail' --yes",
+    )
 )
 @click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
 @where_option
-@dry_run_option
 @click.option("--delay", type=DURATION, default="0s", help="Delay before the tasks are READY.")
 @output_option("task_service_pb2.SnatchTasksResponse", preview=TASKS_PREVIEW)
+@destroys("The holders cannot get their leases back.", only=BY_FILTER)
 @cluster_options
 def snatch(  # noqa: PLR0913 - one argument for each option
     *,
     tube: str,
     ids: tuple[int, ...],
     where: str,
-    dry_run: bool,
+    confirmation: Confirmation,
     delay: float,
     output: str,
     target: str | None,
@@ -147,8 +156,10 @@ def snatch(  # noqa: PLR0913 - one argument for each option
     check_selection(ids, where)
     with connect(target, timeout) as client:
         handle = client.tube(tube)
-        if dry_run:
-            preview(handle, ids, where, "taken away", output, ("TAKEN",))
+        if not confirmation.allows(
+            lambda: f"Take away {counted(handle, ids, where)}?",
+            lambda: preview(handle, ids, where, "taken away", output, ("TAKEN",)),
+        ):
             return
         with selection_of(handle, ids, where, "taking away") as selection:
             count = handle.snatch(selection, delay=delay)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from taskraft.cli.destruction import BY_FILTER, Condition, Confirmation, destroys
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
 from taskraft.cli.selection import (
     TASKS_PREVIEW,
     check_selection,
-    dry_run_option,
+    counted,
     preview,
     selection_of,
     where_option,
@@ -22,21 +23,24 @@ if TYPE_CHECKING:
     from taskraft._retry import Position
 
 __all__ = ["task"]
+WITHOUT_IDS: Final = Condition("Without ids", lambda given: not given["ids"])
 MOVABLE: Final = ("READY", "DELAYED", "BURIED")
 
 
-@task.command(epilog=examples("taskraft task move dead --where 'origin = emails' --to parked"))
+@task.command(
+    epilog=examples("taskraft task move dead --where 'origin = emails' --to parked --yes")
+)
 @click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
 @click.option("--to", type=TUBE, required=True, help="Name of the other tube.")
 @where_option
-@dry_run_option
 @click.option("--delay", type=DURATION, help="Delay in the other tube; 0s: no task is delayed.")
 @click.option(
     "--position", type=click.Choice(["front", "back"]), help="Before or behind all READY tasks."
 )
 @click.option("--renew-times", is_flag=True, help="Use the default TTL and TTR of the other tube.")
 @output_option("task_service_pb2.MoveTasksResponse", preview=TASKS_PREVIEW)
+@destroys("Moved tasks do not get their previous ids back.", only=BY_FILTER)
 @cluster_options
 def move(  # noqa: PLR0913 - one argument for each option
     *,
@@ -44,7 +48,7 @@ def move(  # noqa: PLR0913 - one argument for each option
     ids: tuple[int, ...],
     to: str,
     where: str,
-    dry_run: bool,
+    confirmation: Confirmation,
     delay: float | None,
     position: Position | None,
     renew_times: bool,
@@ -60,32 +64,37 @@ def move(  # noqa: PLR0913 - one argument for each option
 
     check_selection(ids, where)
     with connect(target, timeout) as client:
-        if dry_run:
-            preview(client.tube(tube), ids, where, "moved", output, MOVABLE)
+        handle = client.tube(tube)
+        if not confirmation.allows(
+            lambda: f"Move {counted(handle, ids, where)} to {to}?",
+            lambda: preview(handle, ids, where, "moved", output, MOVABLE),
+        ):
             return
-        with selection_of(client.tube(tube), ids, where, "moving") as selection:
-            count = client.tube(tube).move(
+        with selection_of(handle, ids, where, "moving") as selection:
+            count = handle.move(
                 selection, to, delay=delay, position=position, renew_times=renew_times
             )
     print_count(task_service_pb2.MoveTasksResponse(count=count), "moved", output)
 
 
-@task.command(epilog=examples("taskraft task redrive dead", "taskraft task redrive dead 17 18"))
+@task.command(
+    epilog=examples("taskraft task redrive dead --yes", "taskraft task redrive dead 17 18")
+)
 @click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
 @click.option(
     "--where", default="", help="Filter that selects the tasks; default: all dead letters."
 )
-@dry_run_option
 @click.option("--delay", type=DURATION, help="Delay before the tasks are READY.")
 @output_option("task_service_pb2.MoveTasksResponse", preview=TASKS_PREVIEW)
+@destroys("Moved tasks do not get their previous ids back.", only=WITHOUT_IDS)
 @cluster_options
 def redrive(  # noqa: PLR0913 - one argument for each option
     *,
     tube: str,
     ids: tuple[int, ...],
     where: str,
-    dry_run: bool,
+    confirmation: Confirmation,
     delay: float | None,
     output: str,
     target: str | None,
@@ -100,9 +109,12 @@ def redrive(  # noqa: PLR0913 - one argument for each option
     everything = "origin:*" if not ids and not where else where
     check_selection(ids, everything)
     with connect(target, timeout) as client:
-        if dry_run:
-            preview(client.tube(tube), ids, everything, "moved back", output, MOVABLE)
+        handle = client.tube(tube)
+        if not confirmation.allows(
+            lambda: f"Move {counted(handle, ids, everything)} back?",
+            lambda: preview(handle, ids, everything, "moved back", output, MOVABLE),
+        ):
             return
-        with selection_of(client.tube(tube), ids, everything, "moving back") as selection:
-            count = client.tube(tube).redrive(selection, delay=delay)
+        with selection_of(handle, ids, everything, "moving back") as selection:
+            count = handle.redrive(selection, delay=delay)
     print_count(task_service_pb2.MoveTasksResponse(count=count), "moved back", output)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import sys
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
@@ -161,28 +160,6 @@ class ExtensibleGroup(SuggestingGroup):
 raw_option = click.option(
     "--raw", is_flag=True, help="Print only the payloads, unchanged, a newline after each."
 )
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-
-
-def must_ask(*, yes: bool) -> bool:
-    """Return whether the command must ask for confirmation.
-
-    Raises:
-        click.UsageError: the input is not a terminal, and --yes was not given.
-    """
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("The input is not a terminal; give --yes to confirm.")
-    return not yes
-
-
-def confirm(question: str) -> None:
-    """Ask on standard error; end the command with status 1 if the answer is no.
-
-    Raises:
-        click.ClickException: the answer is no.
-    """
-    if not click.confirm(question, err=True):
-        raise click.ClickException("nothing was changed")
 
 
 def examples(*lines: str) -> str:

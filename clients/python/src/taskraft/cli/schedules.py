@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from taskraft.cli.destruction import Confirmation, destroys
 from taskraft.cli.names import SCHEDULE, TUBE
 from taskraft.cli.options import (
     DURATION,
     SuggestingGroup,
     cluster_options,
-    confirm,
     connect,
     examples,
-    must_ask,
     output_option,
-    yes_option,
 )
 from taskraft.cli.watch import watch_option
 
@@ -165,17 +163,24 @@ def resume(*, name: str, output: str, target: str | None, timeout: float) -> Non
 
 @schedule.command(epilog=examples("taskraft schedule delete nightly --yes"))
 @click.argument("name", type=SCHEDULE)
-@yes_option
-@output_option("schedule_service_pb2.DeleteScheduleResponse")
+@output_option(
+    "schedule_service_pb2.DeleteScheduleResponse", preview="schedule_service_pb2.Schedule"
+)
+@destroys("A removed schedule must be created again.")
 @cluster_options
-def delete(*, name: str, yes: bool, output: str, target: str | None, timeout: float) -> None:
+def delete(
+    *, name: str, confirmation: Confirmation, output: str, target: str | None, timeout: float
+) -> None:
     """Remove the schedule NAME; tasks that it has already put stay."""
     from taskraft.cli.output import write
     from taskraft.v1 import schedule_service_pb2
 
     with connect(target, timeout) as client:
-        if must_ask(yes=yes):
-            confirm(f"Remove the schedule {client.schedules.get(name).name}?")
+        if not confirmation.allows(
+            lambda: f"Remove the schedule {client.schedules.get(name).name}?",
+            lambda: _show([client.schedules.get(name)], output),
+        ):
+            return
         client.schedules.delete(name)
     if not write([schedule_service_pb2.DeleteScheduleResponse()], output):
         click.echo(f"{name}  deleted")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, ParamSpec
 
 import click
 
-from taskraft.cli.options import confirm, must_ask
 from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
@@ -146,13 +145,7 @@ def preview(
         )
 
 
-def confirm_removal(tube: Tube, ids: tuple[int, ...], where: str, *, yes: bool) -> None:
-    """Ask for confirmation before selected tasks are removed, unless --yes was given.
-
-    Raises:
-        click.UsageError: the input is not a terminal, and --yes was not given.
-        click.ClickException: the answer is no.
-    """
-    if must_ask(yes=yes):
-        count = len(ids) or len(found_tasks(tube, (), where))
-        confirm(f"Remove {count} {'task' if count == 1 else 'tasks'} of {tube.name}?")
+def counted(tube: Tube, ids: tuple[int, ...], where: str) -> str:
+    """Return the number of selected tasks and their tube for a question."""
+    count = len(ids) or len(found_tasks(tube, (), where))
+    return f"{count} {'task' if count == 1 else 'tasks'} of {tube.name}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
+from taskraft.cli.destruction import BY_FILTER, Confirmation, destroys
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import (
     DURATION,
@@ -17,12 +18,11 @@ from taskraft.cli.options import (
     examples,
     output_option,
     raw_option,
-    yes_option,
 )
 from taskraft.cli.selection import (
     TASKS_PREVIEW,
     check_selection,
-    confirm_removal,
+    counted,
     dry_run_option,
     preview,
     selection_of,
@@ -100,17 +100,15 @@ def kick(  # noqa: PLR0913 - one argument for each option
 @click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
 @where_option
-@dry_run_option
-@yes_option
 @output_option("task_service_pb2.DeleteTasksResponse", preview=TASKS_PREVIEW)
+@destroys("Removed tasks cannot be restored.")
 @cluster_options
-def delete(  # noqa: PLR0913 - one argument for each option
+def delete(
     *,
     tube: str,
     ids: tuple[int, ...],
     where: str,
-    dry_run: bool,
-    yes: bool,
+    confirmation: Confirmation,
     output: str,
     target: str | None,
     timeout: float,
@@ -121,10 +119,11 @@ def delete(  # noqa: PLR0913 - one argument for each option
     check_selection(ids, where)
     with connect(target, timeout) as client:
         handle = client.tube(tube)
-        if dry_run:
-            preview(handle, ids, where, "deleted", output)
+        if not confirmation.allows(
+            lambda: f"Remove {counted(handle, ids, where)}?",
+            lambda: preview(handle, ids, where, "deleted", output),
+        ):
             return
-        confirm_removal(handle, ids, where, yes=yes)
         with selection_of(handle, ids, where, "deleting") as selection:
             deleted = handle.delete(selection)
     print_count(task_service_pb2.DeleteTasksResponse(count=deleted), "deleted", output)
@@ -262,20 +261,20 @@ def wait(
         ctx.exit(failures.TIMEOUT)
 
 
-@task.command(epilog=examples("taskraft task restart emails --where 'state = BURIED'"))
+@task.command(epilog=examples("taskraft task restart emails --where 'state = BURIED' --yes"))
 @click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
 @where_option
-@dry_run_option
 @click.option("--delay", type=DURATION, default="0s", help="Delay before the tasks are READY.")
 @output_option("task_service_pb2.RestartTasksResponse", preview=TASKS_PREVIEW)
+@destroys("The previous states and attempts cannot be restored.", only=BY_FILTER)
 @cluster_options
 def restart(  # noqa: PLR0913 - one argument for each option
     *,
     tube: str,
     ids: tuple[int, ...],
     where: str,
-    dry_run: bool,
+    confirmation: Confirmation,
     delay: float,
     output: str,
     target: str | None,
@@ -289,11 +288,14 @@ def restart(  # noqa: PLR0913 - one argument for each option
 
     check_selection(ids, where)
     with connect(target, timeout) as client:
-        if dry_run:
-            preview(client.tube(tube), ids, where, "restarted", output, RESTARTABLE)
+        handle = client.tube(tube)
+        if not confirmation.allows(
+            lambda: f"Restart {counted(handle, ids, where)}?",
+            lambda: preview(handle, ids, where, "restarted", output, RESTARTABLE),
+        ):
             return
-        with selection_of(client.tube(tube), ids, where, "restarting") as selection:
-            count = client.tube(tube).restart(selection, delay=delay)
+        with selection_of(handle, ids, where, "restarting") as selection:
+            count = handle.restart(selection, delay=delay)
     print_count(task_service_pb2.RestartTasksResponse(count=count), "restarted", output)
 
 
@@ -306,17 +308,15 @@ def restart(  # noqa: PLR0913 - one argument for each option
 @click.argument("tube", type=TUBE)
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
 @where_option
-@dry_run_option
-@yes_option
 @output_option("task_service_pb2.CancelTasksResponse", preview=TASKS_PREVIEW)
+@destroys("Removed tasks cannot be restored.")
 @cluster_options
-def cancel(  # noqa: PLR0913 - one argument for each option
+def cancel(
     *,
     tube: str,
     ids: tuple[int, ...],
     where: str,
-    dry_run: bool,
-    yes: bool,
+    confirmation: Confirmation,
     output: str,
     target: str | None,
     timeout: float,
@@ -331,10 +331,11 @@ def cancel(  # noqa: PLR0913 - one argument for each option
     check_selection(ids, where)
     with connect(target, timeout) as client:
         handle = client.tube(tube)
-        if dry_run:
-            preview(handle, ids, where, "asked to stop, or removed", output)
+        if not confirmation.allows(
+            lambda: f"Cancel {counted(handle, ids, where)}?",
+            lambda: preview(handle, ids, where, "asked to stop, or removed", output),
+        ):
             return
-        confirm_removal(handle, ids, where, yes=yes)
         with selection_of(handle, ids, where, "cancelling") as selection:
             asked, removed = handle.cancel(selection)
     if not write([task_service_pb2.CancelTasksResponse(asked=asked, removed=removed)], output):

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from taskraft.cli.destruction import Confirmation, destroys
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import (
     SuggestingGroup,
     check_tubes,
     cluster_options,
-    confirm,
     connect,
     examples,
-    must_ask,
     output_option,
-    yes_option,
 )
 from taskraft.cli.output_shape import fields
 from taskraft.cli.tube_settings import (
@@ -37,9 +35,6 @@ if TYPE_CHECKING:
 
 KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom")
 TUBE_PREVIEW: Final = fields("dry_run", "tube", "count")
-preview_option = click.option(
-    "--dry-run", is_flag=True, help="Change nothing; show the number of tasks."
-)
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft tube create emails --ttr 60s"))
@@ -167,22 +162,22 @@ def _policy_in_force(client: Client, name: str, profile: str = "") -> Retry:
     )
 )
 @click.argument("name", type=TUBE)
-@preview_option
-@yes_option
 @output_option("tube_service_pb2.TruncateTubeResponse", preview=TUBE_PREVIEW)
+@destroys("Removed tasks cannot be restored.")
 @cluster_options
 def truncate(
-    *, name: str, dry_run: bool, yes: bool, output: str, target: str | None, timeout: float
+    *, name: str, confirmation: Confirmation, output: str, target: str | None, timeout: float
 ) -> None:
     """Remove all tasks of the tube NAME."""
     from taskraft.cli.output import write
     from taskraft.v1 import tube_service_pb2
 
     with connect(target, timeout) as client:
-        if dry_run:
-            _preview(client, name, output)
+        if not confirmation.allows(
+            lambda: f"Remove all tasks of {name} with {_count(client, name)} tasks?",
+            lambda: _preview(client, name, output),
+        ):
             return
-        _confirm(client, "Remove all tasks of", name, yes=yes)
         removed = client.truncate_tube(name)
     if not write([tube_service_pb2.TruncateTubeResponse(tasks=removed)], output):
         click.echo(f"{name}  {removed} tasks removed")
@@ -255,16 +250,14 @@ def list_tubes(*, names: tuple[str, ...], output: str, target: str | None, timeo
 @click.option(
     "--force", is_flag=True, help="Drop the tube even if it has TAKEN tasks or waiting consumers."
 )
-@preview_option
-@yes_option
 @output_option("tube_service_pb2.DropTubeResponse", preview=TUBE_PREVIEW)
+@destroys("Removed tasks cannot be restored.")
 @cluster_options
 def drop(
     *,
     name: str,
     force: bool,
-    dry_run: bool,
-    yes: bool,
+    confirmation: Confirmation,
     output: str,
     target: str | None,
     timeout: float,
@@ -274,10 +267,11 @@ def drop(
     from taskraft.v1 import tube_service_pb2
 
     with connect(target, timeout) as client:
-        if dry_run:
-            _preview(client, name, output)
+        if not confirmation.allows(
+            lambda: f"Drop {name} with {_count(client, name)} tasks?",
+            lambda: _preview(client, name, output),
+        ):
             return
-        _confirm(client, "Drop", name, yes=yes)
         dropped = client.drop_tube(name, force=force)
     if not write([tube_service_pb2.DropTubeResponse(tasks=dropped)], output):
         click.echo(f"{name}  dropped with {dropped} tasks")
@@ -287,16 +281,13 @@ def _preview(client: Client, name: str, output: str) -> None:
     """Print how many tasks a truncation or a drop would remove."""
     from taskraft.cli.output import write_values
 
-    count = client.tube(name).stats().tasks.total
+    count = _count(client, name)
     if not write_values([{"dry_run": True, "tube": name, "count": count}], output):
         click.echo(f"{name}  {count} tasks would be removed")
 
 
-def _confirm(client: Client, what: str, name: str, *, yes: bool) -> None:
-    """Ask for confirmation before tasks are removed, unless --yes was given."""
-    if must_ask(yes=yes):
-        tasks = client.tube(name).stats().tasks.total
-        confirm(f"{what} {name} with {tasks} tasks?")
+def _count(client: Client, name: str) -> int:
+    return client.tube(name).stats().tasks.total
 
 
 @click.command(epilog=examples("taskraft stats emails"))
