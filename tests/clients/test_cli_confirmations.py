@@ -9,7 +9,7 @@ import json
 import click
 import pytest
 
-from taskraft.cli import destruction
+from taskraft.cli import confirmation
 from taskraft.cli.failures import NOT_FOUND
 from tests.clients.command_walk import (
     VERBS,
@@ -118,7 +118,7 @@ def test_without_a_terminal_a_declared_command_needs_yes(client, calls, path):
 def test_a_question_that_is_not_answered_with_yes_changes_nothing(
     client, calls, path, answer, code, monkeypatch
 ):
-    monkeypatch.setattr(destruction, "is_terminal", lambda: True)
+    monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
     before = state_of(client)
     for line in asking_lines(path):
         done = invoke(of_this_cluster(line), path, input=answer)
@@ -160,7 +160,7 @@ def test_ids_are_changed_without_a_question(run, client):
 
 
 def test_the_removal_of_a_member_tells_what_remains(run, client, monkeypatch):
-    monkeypatch.setattr(destruction, "is_terminal", lambda: True)
+    monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
     asked = run("cluster remove memory", input="n\n").stderr
     assert "0 voters remain, and tolerate 0 down. Remove the member memory permanently?" in asked
     assert run("cluster remove nobody", input="y\n").exit_code == 1

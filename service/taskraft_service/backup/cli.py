@@ -14,7 +14,7 @@ from typing import Final
 
 import click
 
-from taskraft.cli.destruction import Confirmation, destroys
+from taskraft.cli.confirmation import Confirmation, destroys
 from taskraft.cli.options import (
     SuggestingGroup,
     cluster_options,

@@ -6,7 +6,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from taskraft.cli import destruction, main
+from taskraft.cli import confirmation, main
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
 from taskraft_replication.errors import MemberRemoved
 from taskraft_service.process.node_server import NodeServer
@@ -111,7 +111,7 @@ async def test_a_recovery_must_be_confirmed(tmp_path, monkeypatch):
     assert (await recover(config, "cluster", "recover")).exit_code == 2
     piped = await recover(config, *YES[:-1], input="y\n")
     assert (piped.exit_code, "give --yes to confirm" in piped.output) == (2, True)
-    monkeypatch.setattr(destruction, "is_terminal", lambda: True)
+    monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
     result = await recover(config, *YES[:-1], input="n\n")
     assert result.exit_code == 1
     assert "lost for good" in result.output

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from taskraft.cli.destruction import Condition, Confirmation, destroys
+from taskraft.cli.confirmation import Condition, Confirmation, destroys
 from taskraft.cli.options import (
     SuggestingGroup,
     cluster_options,

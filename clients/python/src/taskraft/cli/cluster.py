@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskraft.cli.destruction import Confirmation, destroys
+from taskraft.cli.confirmation import Confirmation, destroys
 from taskraft.cli.options import (
     DURATION,
     ExtensibleGroup,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from taskraft.cli.destruction import Confirmation, destroys
+from taskraft.cli.confirmation import Confirmation, destroys
 from taskraft.cli.names import GROUP
 from taskraft.cli.options import (
     SuggestingGroup,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from taskraft.cli.destruction import BY_FILTER, Confirmation, destroys
+from taskraft.cli.confirmation import BY_FILTER, Confirmation, destroys
 from taskraft.cli.moves import task
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option

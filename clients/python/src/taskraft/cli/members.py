@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from taskraft.cli.cluster import cluster, state_of_leader
-from taskraft.cli.destruction import Confirmation, destroys
+from taskraft.cli.confirmation import Confirmation, destroys
 from taskraft.cli.options import cluster_options, connect, examples, output_option
 from taskraft.cli.output_shape import fields
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
-from taskraft.cli.destruction import BY_FILTER, Confirmation, destroys
+from taskraft.cli.confirmation import BY_FILTER, Confirmation, destroys
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import (
     DURATION,

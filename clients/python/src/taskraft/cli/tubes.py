@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from taskraft.cli.destruction import Confirmation, destroys
+from taskraft.cli.confirmation import Confirmation, destroys
 from taskraft.cli.names import TUBE
 from taskraft.cli.options import (
     SuggestingGroup,
