@@ -42,6 +42,7 @@ from taskraft_service.api.rpc.grpc_calls import (
     release_frames,
 )
 from taskraft_service.api.rpc.live_calls import LiveCall, revoked_in_progress
+from taskraft_service.api.rpc.message_fields import begin_long_message
 from taskraft_service.api.rpc.method_table import (
     CallKind,
     MethodTable,
@@ -60,13 +61,12 @@ from taskraft_service.api.rpc.server_context import ServerContext
 from taskraft_service.api.rpc.status import (
     CODES,
     CallRefused,
-    message_too_large,
     reason_name,
     refused_for,
     status_metadata,
 )
 from taskraft_service.leader.command_submitter import NotProposed
-from taskraft_service.limits import LONG_REQUEST_BYTES, MESSAGE_BYTES_MAX
+from taskraft_service.limits import LONG_REQUEST_BYTES
 from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
@@ -89,19 +89,6 @@ def _end_of(call: LiveCall | None, error: BaseException) -> Exception:
     if isinstance(ended_by, Exception):
         return ended_by
     raise ended_by
-
-
-async def _begin_long(raw: bytes) -> None:
-    """Check the size of a long request, and let other work run before the request is executed.
-
-    The library has received the request in this turn of the event loop: 40 ms for 30 MiB.
-
-    Raises:
-        CallRefused: PAYLOAD_TOO_LARGE.
-    """
-    if len(raw) > MESSAGE_BYTES_MAX:
-        raise message_too_large(raw)
-    await asyncio.sleep(0)
 
 
 def _unchanged(_path: str, handle: UnaryHandle) -> UnaryHandle:
@@ -268,7 +255,7 @@ class GrpcEndpoint:
     ) -> bytes:
         """Execute a unary call here or on the leader, and follow changes of leadership."""
         if len(raw) > LONG_REQUEST_BYTES:
-            await _begin_long(raw)
+            await begin_long_message(raw, method.kind)
         now = asyncio.get_running_loop().time()
         left = context.time_remaining()
         deadline = None if left is None else now + left
@@ -345,7 +332,8 @@ class GrpcEndpoint:
         async def handle(_requests: object, context: ServerContext) -> None:
             async def run(call: LiveCall) -> None:
                 await context.send_initial_metadata(((LEADER_KEY, self._leadership.address),))
-                await handler(GrpcMessageStream(context, call.first_came), call.caller)
+                stream = GrpcMessageStream(context, request, call.first_came)
+                await handler(stream, call.caller)
 
             await self._run_stream(path, context, authenticator, request, None, run)
 
@@ -360,7 +348,9 @@ class GrpcEndpoint:
     ) -> UnaryHandle:
         async def handle(raw: bytes, context: ServerContext) -> None:
             async def run(call: LiveCall) -> None:
-                await handler(raw, GrpcMessageStream(context), call.caller)
+                if len(raw) > LONG_REQUEST_BYTES:
+                    await begin_long_message(raw, request)
+                await handler(raw, GrpcMessageStream(context, request), call.caller)
 
             await self._run_stream(path, context, authenticator, request, raw, run)
 

@@ -8,18 +8,19 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from taskraft.v1 import error_pb2
 from taskraft_service.access.authenticator import Authenticator
+from taskraft_service.api.rpc.message_fields import begin_long_message
 from taskraft_service.api.rpc.method_table import CallKind, MethodTable, UnaryHandle
 from taskraft_service.api.rpc.server_context import ServerContext
 from taskraft_service.api.rpc.status import (
     PUSHBACK_KEY,
     STATUS_KEY,
     CallRefused,
-    message_too_large,
 )
-from taskraft_service.limits import MESSAGE_BYTES_MAX
+from taskraft_service.limits import LONG_REQUEST_BYTES
 
 FIRST_MESSAGE_SECONDS: Final = 10.0
 """Maximum time between the start of a call and its first message."""
@@ -34,15 +35,20 @@ class GrpcMessageStream:
 
     Args:
         context: the call.
+        kind: type of the messages that the client sends.
         first_came: called with the first message that the client sends.
     """
 
-    __slots__ = ("_context", "_first_came", "write")
+    __slots__ = ("_context", "_first_came", "_kind", "write")
 
     def __init__(
-        self, context: ServerContext, first_came: Callable[[bytes], None] | None = None
+        self,
+        context: ServerContext,
+        kind: type[Message],
+        first_came: Callable[[bytes], None] | None = None,
     ) -> None:
         self._context = context
+        self._kind = kind
         self._first_came = first_came
         # An attribute instead of a method saves a coroutine for each message.
         self.write: Callable[[bytes], Awaitable[None]] = context.write
@@ -62,15 +68,15 @@ class GrpcMessageStream:
         """Return the client's next message; None once the client has closed its side.
 
         Raises:
-            CallRefused: PAYLOAD_TOO_LARGE; or CLIENT_SILENT, the first message did not arrive
-                within ``FIRST_MESSAGE_SECONDS``.
+            CallRefused: PAYLOAD_TOO_LARGE; TOO_MANY_STEPS, the message has too many fields; or
+                CLIENT_SILENT, the first message did not arrive within ``FIRST_MESSAGE_SECONDS``.
         """
         first_came = self._first_came
         raw = await (self._context.read() if first_came is None else first_message(self._context))
         if not isinstance(raw, bytes):
             return None
-        if len(raw) > MESSAGE_BYTES_MAX:
-            raise message_too_large(raw)
+        if len(raw) > LONG_REQUEST_BYTES:
+            await begin_long_message(raw, self._kind)
         if first_came is not None:
             self._first_came = None
             first_came(raw)

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR
 from taskraft_service.api.rpc.method_table import CallKind, ServedMethod, UnaryHandle, guard
 from taskraft_service.api.rpc.server_context import ServerContext
+from taskraft_service.limits import LONG_REQUEST_BYTES
 
 Request = TypeVar("Request", bound=Message)
 
@@ -94,7 +95,9 @@ async def _refuse(_path: str, _context: ServerContext, error: Exception) -> NoRe
 
 
 async def _parsed(request: type[Request], raw: bytes, context: ServerContext) -> Request:
-    """Return the parsed request; end a call whose request is malformed."""
+    """Return the parsed request; end a call whose request is malformed or long."""
+    if len(raw) > LONG_REQUEST_BYTES:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is too long")
     try:
         return request.FromString(raw)
     except DecodeError:

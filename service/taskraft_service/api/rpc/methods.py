@@ -103,6 +103,11 @@ class UnaryMethod(Generic[M]):
     """Undoes what an answer gave to a caller that could not get the answer any more. The node that
     the caller called runs the function, also if the leader executed the call."""
 
+    @property
+    def kind(self) -> type[Message]:
+        """The type of the request."""
+        return self.request
+
     async def execute(
         self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float
     ) -> bytes:
@@ -188,6 +193,10 @@ class AnyUnaryMethod(Protocol):
     @property
     def name(self) -> str:
         """The name of the method, without its service."""
+
+    @property
+    def kind(self) -> type[Message]:
+        """The type of the request."""
 
     @property
     def is_wait(self) -> bool:
