@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 SECONDS_MAX = 60
 """Maximum duration of a wait in seconds; the test fails after a longer wait."""
@@ -20,3 +21,16 @@ def blocked_until(is_so: Callable[[], object]) -> None:
     end = time.monotonic() + SECONDS_MAX
     while not is_so():
         assert time.monotonic() < end, "the condition did not become true in time"
+
+
+def count_turns() -> SimpleNamespace:
+    """Count the turns of the event loop in ``count`` until ``is_over`` is set."""
+    turns = SimpleNamespace(count=0, is_over=False)
+
+    def turn() -> None:
+        turns.count += 1
+        if not turns.is_over:
+            asyncio.get_running_loop().call_soon(turn)
+
+    asyncio.get_running_loop().call_soon(turn)
+    return turns

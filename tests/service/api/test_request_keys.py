@@ -1,8 +1,6 @@
 """The scope of a request_id is the principal and the client_id, in each method that has one."""
 
-import asyncio
 import itertools
-from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -22,10 +20,10 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.state import command_executor
 from taskraft_service.entries import encoded_command
-from taskraft_service.limits import LONG_REQUEST_BYTES
 from taskraft_service.queue.entities.id_layout import TEMPORARY_TASKS
 from tests.service.api.test_bad_input import SERVICES
 from tests.service.conftest import create, put, reason_of, take
+from tests.turns import count_turns
 
 pytestmark = pytest.mark.real_time
 
@@ -218,7 +216,7 @@ async def test_other_work_runs_while_a_long_request_is_hashed(node, call, monkey
         return found
 
     monkeypatch.setattr(command_executor, "request_hash_in_parts", hash_in_parts)
-    half = bytes(LONG_REQUEST_BYTES // 2)
+    half = bytes(encoded_command.HASHED_PART_BYTES // 2)
     parts = {"put": {"tube": "emails", "tasks": [{"payload": half}] * 4}}
     long = {
         "PutTasks": pb.PutTasksRequest(**parts["put"]),
@@ -230,19 +228,6 @@ async def test_other_work_runs_while_a_long_request_is_hashed(node, call, monkey
         assert await call.refusal(name, ON_TASKS[name], request_id=name) == "REQUEST_ID_REUSED"
     assert hashed == [(3, True)] * 4
     assert node.queue.total_statistics().total == 8
-
-
-def count_turns():
-    """Count the turns of the event loop until ``is_over``."""
-    turns = SimpleNamespace(count=0, is_over=False)
-
-    def turn():
-        turns.count += 1
-        if not turns.is_over:
-            asyncio.get_running_loop().call_soon(turn)
-
-    asyncio.get_running_loop().call_soon(turn)
-    return turns
 
 
 async def test_a_take_from_both_sorts_of_tubes_keeps_its_scope(node):

@@ -251,7 +251,8 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
         ErrorReason(
             errors.TooManySteps,
             "The request needs more steps, such as comparisons of tube names with patterns, than "
-            "one request may take, or has more fields than one message may have. Metadata `steps` and `limit` are the numbers.",
+            "one request may take, or has more fields than one message may have. Metadata `steps` "
+            "and `limit` are the numbers.",
             "Use fewer patterns, or patterns that begin or end with different texts, and split the "
             "request.",
         ),
