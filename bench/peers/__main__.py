@@ -30,6 +30,8 @@ from tools.local_cluster import LocalCluster
 THREADS: Final = 8
 MORE_THREADS: Final = 64
 """Number of threads of the second row of taskraft."""
+PROCESSES: Final = 2
+"""Number of processes of the last row of taskraft, whose own CPU time does not count."""
 RATE: Final = 200
 WARM_UP_S: Final = 5
 """Time after the first put at a rate, in which the worker starts; its tasks are left out."""
@@ -89,16 +91,18 @@ def frameworks(python: Path) -> Iterator[Framework]:
 
 
 def own_frameworks() -> Iterator[Framework]:
-    """Yield taskraft with threads and with coroutines."""
+    """Yield taskraft with threads, with coroutines and with processes."""
     command = str(Path(sys.executable).parent / "taskraft")
     module = "bench.peers.taskraft_tasks"
     rows = (
         ("thread", f"{THREADS} threads", "--threads", str(THREADS)),
         ("thread", f"{MORE_THREADS} threads", "--threads", str(MORE_THREADS)),
         ("coroutine", "100 coroutines"),
+        ("process", f"{PROCESSES} processes", "--processes", str(PROCESSES)),
     )
     for task, pool, *options in rows:
-        worker = [command, "worker", f"{module}:app", "--only", task, *options]
+        app = "process_app" if task == "process" else "app"
+        worker = [command, "worker", f"{module}:{app}", "--only", task, *options]
         producer = [sys.executable, "-m", module, task]
         yield Framework(f"taskraft, {pool}", [*worker, "--log-level", "warning"], producer)
 

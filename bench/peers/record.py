@@ -17,12 +17,12 @@ _starts: list[tuple[int, int]] = []
 _cpu_ns_first = 0
 
 
-def note(sent_ns: int) -> None:
-    """Do nothing but note when the handler started; `sent_ns` is the time of the put."""
+def note(sent_ns: int, start_ns: int = 0) -> None:
+    """Note when a handler started, 0: now; `sent_ns` is the time of the put."""
     global _cpu_ns_first  # noqa: PLW0603 - a handler has no object of its own
     if not _starts:
         _cpu_ns_first = time.process_time_ns()
-    _starts.append((time.monotonic_ns(), sent_ns))
+    _starts.append((start_ns or time.monotonic_ns(), sent_ns))
     if len(_starts) == _expected:
         _write()
 

@@ -75,7 +75,7 @@ MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Maximum size of one gRPC message. The client splits a put of many large payloads."""
 MESSAGE_FIELDS_MAX: Final = 300_000
 """Maximum number of fields of one gRPC message, with those of all messages inside it; an entry of a
-map counts as three. Counted in messages above ``LONG_REQUEST_BYTES``."""
+map counts as three. Counted in messages of more than 256 KiB."""
 COMMAND_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 2 * 1024 * 1024
 """Maximum size of one command in the log. The leader may replace the patterns of a request by the
 names of tubes, and the tokens of other principals' leases by longer numbers."""
@@ -110,6 +110,3 @@ HEARTBEAT_INTERVAL_MIN_MS: Final = 1_000
 """Minimum interval between heartbeats, in ms, however often the client requests them."""
 HEARTBEAT_INTERVAL_MAX_MS: Final = 86_400_000
 """Upper limit of heartbeat_ms of a Subscribe stream."""
-
-LONG_REQUEST_BYTES: Final = 1 << 18
-"""Size above which a request is received, checked and hashed in several turns of the event loop."""

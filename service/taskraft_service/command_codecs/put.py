@@ -52,8 +52,7 @@ class _LastSpecs:
     A cache by content would hash the content of each request: 10 ms for 30 MiB.
     """
 
-    raw: ClassVar[bytes] = b""
-    specs: ClassVar[Specs] = Specs((), ())
+    found: ClassVar[tuple[bytes, Specs]] = b"", Specs((), ())
 
 
 def specs_of(raw: bytes) -> Specs:
@@ -64,10 +63,11 @@ def specs_of(raw: bytes) -> Specs:
     Raises:
         wire.WireMalformed: ``raw`` is not a message.
     """
-    if raw is not _LastSpecs.raw:
+    last, specs = _LastSpecs.found
+    if raw is not last:
         specs, _ = _split(raw, 0, len(raw))
-        _LastSpecs.raw, _LastSpecs.specs = raw, specs
-    return _LastSpecs.specs
+        _LastSpecs.found = raw, specs
+    return specs
 
 
 def _split(data: bytes, at: int, end: int) -> tuple[Specs, bytes]:

@@ -42,7 +42,7 @@ from taskraft_service.api.rpc.grpc_calls import (
     release_frames,
 )
 from taskraft_service.api.rpc.live_calls import LiveCall, revoked_in_progress
-from taskraft_service.api.rpc.message_fields import begin_long_message
+from taskraft_service.api.rpc.message_fields import LONG_REQUEST_BYTES, begin_long_message
 from taskraft_service.api.rpc.method_table import (
     CallKind,
     MethodTable,
@@ -66,7 +66,6 @@ from taskraft_service.api.rpc.status import (
     status_metadata,
 )
 from taskraft_service.leader.command_submitter import NotProposed
-from taskraft_service.limits import LONG_REQUEST_BYTES
 from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from taskraft.v1 import error_pb2
 from taskraft_service.access.authenticator import Authenticator
-from taskraft_service.api.rpc.message_fields import begin_long_message
+from taskraft_service.api.rpc.message_fields import LONG_REQUEST_BYTES, begin_long_message
 from taskraft_service.api.rpc.method_table import CallKind, MethodTable, UnaryHandle
 from taskraft_service.api.rpc.server_context import ServerContext
 from taskraft_service.api.rpc.status import (
@@ -20,7 +20,6 @@ from taskraft_service.api.rpc.status import (
     STATUS_KEY,
     CallRefused,
 )
-from taskraft_service.limits import LONG_REQUEST_BYTES
 
 FIRST_MESSAGE_SECONDS: Final = 10.0
 """Maximum time between the start of a call and its first message."""

@@ -13,9 +13,9 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR
+from taskraft_service.api.rpc.message_fields import LONG_REQUEST_BYTES
 from taskraft_service.api.rpc.method_table import CallKind, ServedMethod, UnaryHandle, guard
 from taskraft_service.api.rpc.server_context import ServerContext
-from taskraft_service.limits import LONG_REQUEST_BYTES
 
 Request = TypeVar("Request", bound=Message)
 

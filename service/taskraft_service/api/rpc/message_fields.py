@@ -18,6 +18,8 @@ from taskraft_service import wire
 from taskraft_service.api.rpc.status import CallRefused, message_too_large
 from taskraft_service.limits import MESSAGE_BYTES_MAX, MESSAGE_FIELDS_MAX
 
+LONG_REQUEST_BYTES: Final = 1 << 18
+"""Size above which a request is received, counted and hashed in several turns of the event loop."""
 SLICE_FIELDS: Final = 8_000
 """Number of fields between two turns of the event loop; they take a few milliseconds."""
 NUMBER_BYTES: Final = 10

@@ -12,6 +12,7 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.audit import managed_act
 from taskraft_service.access.caller import ANONYMOUS
 from taskraft_service.access.ownership import ownership_of
+from taskraft_service.api.rpc.message_fields import LONG_REQUEST_BYTES
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused, refused_by_queue
 from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
@@ -28,7 +29,6 @@ from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     CommandSubmitter,
 )
-from taskraft_service.limits import LONG_REQUEST_BYTES
 from taskraft_service.queue.entities.managed_act import ManagedAct
 from taskraft_service.queue.entities.ownership import EVERYBODY
 from taskraft_service.queue.entities.refusal import Reason, Refusal
