@@ -14,7 +14,6 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from taskraft.cli.progress import WorkProgress
-from taskraft.cli.put import _lines
 from tests.clients.test_cli_commands import ALL
 
 pytestmark = pytest.mark.real_time
@@ -166,18 +165,6 @@ def test_the_expected_count_follows_from_the_examined_part(monkeypatch):
         progress.examined(0.25)
         (task,) = progress._shown.tasks
         assert (task.completed, task.total) == (10, 40)
-
-
-def test_the_size_of_an_input_file_tells_how_much_is_left(monkeypatch, tmp_path):
-    file = tmp_path / "lines"
-    file.write_text("1\n" * 4)
-    seen = []
-    monkeypatch.setattr(WorkProgress, "is_possible", True)
-    monkeypatch.setattr(WorkProgress, "examined", lambda _self, part: seen.append(part))
-    with file.open() as opened, WorkProgress("putting") as progress:
-        monkeypatch.setattr(sys, "stdin", opened)
-        assert list(_lines(progress)) == [b"1"] * 4
-    assert seen == [0.25, 0.5, 0.75, 1]
 
 
 def test_short_work_and_work_without_a_terminal_show_nothing(monkeypatch):

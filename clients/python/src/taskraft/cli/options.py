@@ -337,6 +337,12 @@ def client_id_option(command: Callable[Params, None]) -> Callable[Params, None]:
     )(command)
 
 
+def given_client_id() -> str:
+    """Return the value of --client-id; empty if the option was not given."""
+    client_id: str = click.get_current_context().meta.get(_CLIENT_ID, "")
+    return client_id
+
+
 def _cluster(target: str | None) -> tuple[str | None, ChannelCredentials | Literal[False] | None]:
     """Return addresses and credentials of the cluster that the options or the context choose.
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -17,15 +15,13 @@ from taskraft.cli.options import (
     cluster_options,
     connect,
     examples,
+    given_client_id,
     output_option,
 )
 from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from taskraft import PutOptions
-    from taskraft.cli.progress import WorkProgress
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
@@ -36,7 +32,7 @@ PUT_SHAPE: Final = fields("tube", "id", "state")
 @click.command(
     epilog=examples(
         'taskraft put emails \'{"to": "a@b.c"}\' --delay 10s --priority 5',
-        "taskraft put emails - < emails.ndjson",
+        "taskraft put emails - --client-id mailing-7 < emails.ndjson",
         "taskraft put invoices 'order 7' --depends-on orders/7",
         "taskraft put orders 'order 7' --client-id shop --request-id order-7",
     )
@@ -96,8 +92,9 @@ def put(
     """Put a task into TUBE.
 
     PAYLOAD is the payload. With "-", each input line is a JSON value and becomes one task; all
-    lines of a file are checked before the first put. Without PAYLOAD, the whole input is the
-    payload of one task.
+    lines of a file are checked before the first put. With --client-id, a second run with the same
+    file within ten minutes puts no line twice. Without PAYLOAD, the whole input is the payload of
+    one task.
     """
     options = _options(header, given)
     if payload == "-":
@@ -152,63 +149,12 @@ def content_type_of(content: bytes) -> str:
 def _put_lines(
     tube: str, options: PutOptions, output: str, target: str | None, timeout: float
 ) -> None:
-    from taskraft.cli.progress import WorkProgress
+    from taskraft.cli.put_lines import check_lines, put_lines
 
-    _check_file()
-    with connect(target, timeout) as client, WorkProgress("putting") as progress:
-        task_ids = client.tube(tube).put_many(_lines(progress), **options)
+    check_lines()
+    with connect(target, timeout) as client:
+        task_ids = put_lines(client.tube(tube), options, given_client_id())
     show_put(tube, task_ids, output, options)
-
-
-def _check_file() -> None:
-    """Check all lines of the input, and return to its start; the lines of a pipe come only once.
-
-    Raises:
-        ValueError: a line is not JSON.
-    """
-    if sys.stdin.buffer.seekable():
-        start = sys.stdin.buffer.tell()
-        for _ in _json_lines():
-            pass
-        sys.stdin.buffer.seek(start)
-
-
-def _lines(progress: WorkProgress) -> Iterator[bytes]:
-    """Yield the non-empty lines of the input; each must be JSON.
-
-    The remaining time follows from the size of the input, if the input is a file.
-    """
-    size = _input_bytes() if progress.is_possible else 0
-    for line, done in _json_lines():
-        yield line
-        progress.advance(1)
-        if size:
-            progress.examined(min(done / size, 1))
-
-
-def _json_lines() -> Iterator[tuple[bytes, int]]:
-    """Yield the non-empty lines of the input, and the size of the input up to their ends in bytes.
-
-    Raises:
-        ValueError: a line is not JSON.
-    """
-    done = 0
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        done += len(line)
-        trimmed = line.strip()
-        if not trimmed:
-            continue
-        try:
-            json.loads(trimmed)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"line {number} of the input is not JSON: {error}") from None
-        yield trimmed, done
-
-
-def _input_bytes() -> int:
-    """Return the size of the standard input; 0 if it is no file."""
-    found = os.fstat(sys.stdin.fileno())
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def show_put(tube: str, task_ids: list[int], output: str, options: PutOptions) -> None:
