@@ -8,7 +8,6 @@ import click
 
 from taskraft.cli.confirmation import BY_FILTER, Confirmation, destroys
 from taskraft.cli.moves import task
-from taskraft.cli.names import TUBE
 from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
 from taskraft.cli.selection import (
     TASKS_PREVIEW,
@@ -19,6 +18,7 @@ from taskraft.cli.selection import (
     selection_of,
     where_option,
 )
+from taskraft.cli.task_names import tasks_argument
 from taskraft.cli.tasks import print_count
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ CHANGEABLE: Final = ("HELD", "READY", "DELAYED", "BURIED")
 
 
 @task.command(epilog=examples("taskraft task bury emails --where 'type = mail' --reason outage"))
-@click.argument("tube", type=TUBE)
-@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@tasks_argument()
 @where_option
 @dry_run_option
 @click.option("--reason", default="", help="Reason, stored as the failure of the tasks.")
@@ -68,8 +67,7 @@ def bury(  # noqa: PLR0913 - one argument for each option
 @task.command(
     epilog=examples("taskraft task update emails --where 'type = mail' --priority -5 --yes")
 )
-@click.argument("tube", type=TUBE)
-@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@tasks_argument()
 @where_option
 @click.option("--priority", type=int, help="New priority; a lower number is more urgent.")
 @click.option("--delay", type=DURATION, help="New delay from now; 0s ends the delay.")
@@ -129,8 +127,7 @@ def _given(changes: dict[str, Any]) -> TaskChanges:
         "taskraft task snatch emails --where 'type = mail' --yes",
     )
 )
-@click.argument("tube", type=TUBE)
-@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@tasks_argument()
 @where_option
 @click.option("--delay", type=DURATION, default="0s", help="Delay before the tasks are READY.")
 @output_option("task_service_pb2.SnatchTasksResponse", preview=TASKS_PREVIEW)

@@ -17,9 +17,11 @@ from taskraft.cli.selection import (
     selection_of,
     where_option,
 )
+from taskraft.cli.task_names import tasks_argument
 from taskraft.cli.tasks import print_count, task
 
 if TYPE_CHECKING:
+    from taskraft import Task
     from taskraft._retry import Position
 
 __all__ = ["task"]
@@ -30,8 +32,7 @@ MOVABLE: Final = ("READY", "DELAYED", "BURIED")
 @task.command(
     epilog=examples("taskraft task move dead --where 'origin = emails' --to parked --yes")
 )
-@click.argument("tube", type=TUBE)
-@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@tasks_argument()
 @click.option("--to", type=TUBE, required=True, help="Name of the other tube.")
 @where_option
 @click.option("--delay", type=DURATION, help="Delay in the other tube; 0s: no task is delayed.")
@@ -80,8 +81,7 @@ def move(  # noqa: PLR0913 - one argument for each option
 @task.command(
     epilog=examples("taskraft task redrive dead --yes", "taskraft task redrive dead 17 18")
 )
-@click.argument("tube", type=TUBE)
-@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@tasks_argument()
 @click.option(
     "--where", default="", help="Filter that selects the tasks; default: all dead letters."
 )
@@ -112,9 +112,15 @@ def redrive(  # noqa: PLR0913 - one argument for each option
         handle = client.tube(tube)
         if not confirmation.allows(
             lambda: f"Move {counted(handle, ids, everything)} back?",
-            lambda: preview(handle, ids, everything, "moved back", output, MOVABLE),
+            lambda: preview(
+                handle, ids, everything, "moved back", output, MOVABLE, _is_dead_letter
+            ),
         ):
             return
         with selection_of(handle, ids, everything, "moving back") as selection:
             count = handle.redrive(selection, delay=delay)
     print_count(task_service_pb2.MoveTasksResponse(count=count), "moved back", output)
+
+
+def _is_dead_letter(task: Task) -> bool:
+    return task.message.HasField("origin")

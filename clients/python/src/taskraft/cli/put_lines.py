@@ -1,8 +1,8 @@
 """Put each line of the standard input as a task: ``taskraft put TUBE -``.
 
 With --client-id, the lines of a file are put in parts whose request ids follow from the name of the
-file and the place of the part. So a second run puts nothing twice, and a changed file is refused. The
-cluster remembers the ids of requests for at least ten minutes.
+file and the place of the part. So a second run puts nothing twice, and a changed file is refused.
+The cluster remembers the ids of requests for at least ten minutes.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def _put_parts(
             )
         except errors.RequestIdReused:
             raise click.ClickException(
-                f"lines {part[0].number} to {part[-1].number} were put before with another content or with"
-                f" other options: {file} has changed; choose another --client-id"
+                f"lines {part[0].number} to {part[-1].number} were put before with another content"
+                f" or with other options: {file} has changed; choose another --client-id"
             ) from None
 
 

@@ -107,6 +107,7 @@ def preview(
     done: str,
     output: str,
     states: Collection[str] = ALL_STATES,
+    accepts: Callable[[Task], bool] = lambda _task: True,
 ) -> None:
     """Print how many tasks a change would affect, and some of them.
 
@@ -117,11 +118,12 @@ def preview(
         done: the change as a participle, for example "kicked".
         output: output format.
         states: states in which a task can be changed.
+        accepts: returns whether a task in one of the states can be changed.
     """
     from taskraft.cli.output import show_payload, to_value, write_table, write_values
 
     selected = found_tasks(tube, ids, where)
-    tasks = [task for task in selected if task.state in states]
+    tasks = [task for task in selected if task.state in states and accepts(task)]
     sample = tasks[:SAMPLE_TASKS]
     value = {
         "dry_run": True,
@@ -132,9 +134,7 @@ def preview(
     if write_values([value], output):
         return
     others = len(selected) - len(tasks)
-    click.echo(
-        f"{len(tasks)} would be {done}" + (f", {others} are in another state" if others else "")
-    )
+    click.echo(f"{len(tasks)} would be {done}" + (f", {others} would stay" if others else ""))
     if sample:
         write_table(
             ("ID", "STATE", "ATTEMPT", "PAYLOAD"),

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from taskraft.cli.interventions import task
-from taskraft.cli.names import TUBE
 from taskraft.cli.options import cluster_options, connect, examples, output_option
 from taskraft.cli.output_shape import fields
+from taskraft.cli.task_names import task_argument
 from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ __all__ = ["task"]
 
 
 @task.command(epilog=examples("taskraft task explain emails 17"))
-@click.argument("tube", type=TUBE)
-@click.argument("task_id", metavar="ID", type=int)
+@task_argument
 @watch_option
 @output_option(fields("tube", "id", "state", "causes"))
 @cluster_options

@@ -28,6 +28,7 @@ from taskraft.cli.selection import (
     selection_of,
     where_option,
 )
+from taskraft.cli.task_names import task_argument, tasks_argument
 from taskraft.cli.watch import watch_option
 
 if TYPE_CHECKING:
@@ -97,8 +98,7 @@ def kick(  # noqa: PLR0913 - one argument for each option
         "taskraft delete emails 17 18 --yes", "taskraft delete emails --where 'state = DONE' --yes"
     )
 )
-@click.argument("tube", type=TUBE)
-@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@tasks_argument()
 @where_option
 @output_option("task_service_pb2.DeleteTasksResponse", preview=TASKS_PREVIEW)
 @destroys("Removed tasks cannot be restored.")
@@ -130,8 +130,7 @@ def delete(
 
 
 @click.command(epilog=examples("taskraft peek emails 17 -o json"))
-@click.argument("tube", type=TUBE)
-@click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
+@tasks_argument(is_required=True)
 @raw_option
 @watch_option
 @output_option("task_pb2.Task")
@@ -196,8 +195,7 @@ def list_tasks(  # noqa: PLR0913 - one argument for each option
 
 
 @task.command(epilog=examples("taskraft task show emails 17"))
-@click.argument("tube", type=TUBE)
-@click.argument("task_id", metavar="ID", type=int)
+@task_argument
 @raw_option
 @watch_option
 @output_option("task_pb2.Task")
@@ -219,8 +217,7 @@ def show(
 
 
 @task.command(epilog=examples("taskraft task wait sums 17 18 --wait 1m -o jsonl"))
-@click.argument("tube", type=TUBE)
-@click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
+@tasks_argument(is_required=True)
 @click.option("--wait", type=DURATION, default="10s", show_default=True, help="Maximum wait.")
 @output_option("task_pb2.Task")
 @cluster_options
@@ -262,8 +259,7 @@ def wait(
 
 
 @task.command(epilog=examples("taskraft task restart emails --where 'state = BURIED' --yes"))
-@click.argument("tube", type=TUBE)
-@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@tasks_argument()
 @where_option
 @click.option("--delay", type=DURATION, default="0s", help="Delay before the tasks are READY.")
 @output_option("task_service_pb2.RestartTasksResponse", preview=TASKS_PREVIEW)
@@ -305,8 +301,7 @@ def restart(  # noqa: PLR0913 - one argument for each option
         "taskraft task cancel emails --where 'type = mail' --yes",
     )
 )
-@click.argument("tube", type=TUBE)
-@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@tasks_argument()
 @where_option
 @output_option("task_service_pb2.CancelTasksResponse", preview=TASKS_PREVIEW)
 @destroys("Removed tasks cannot be restored.")
