@@ -85,6 +85,7 @@ def test_the_file_holds_references_and_no_secrets(bare, contexts, tmp_path, monk
         ("context add here 127.0.0.1:2", 4),
         ("context add 'a b' 127.0.0.1:2", 2),
         ("context add b nonsense", 2),
+        ("context add b host:99999", 2),
         ("context add b n:1 --cert missing", 2),
         ("context add b n:1 --ca missing", 2),
         ("context add b n:1 --token-file x --token-variable Y", 2),
@@ -117,6 +118,18 @@ def test_a_removed_context_is_no_longer_in_use(bare, contexts):
 def test_a_damaged_file_is_reported(bare, contexts):
     contexts.parent.mkdir()
     contexts.write_text("{}")
+    contexts.chmod(0o600)
     done = bare("stats")
     assert done.exit_code == 1
     assert "not a file of contexts" in done.stderr
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_file_to_which_others_have_access_is_refused(bare, contexts, mode):
+    bare("context add here 127.0.0.1:1")
+    contexts.chmod(mode)
+    done = bare("context list")
+    assert done.exit_code == 1
+    assert f"run: chmod 600 {contexts}" in done.stderr
+    contexts.chmod(0o600)
+    assert bare("context list").exit_code == 0

@@ -71,7 +71,9 @@ def test_a_target_is_a_list_of_addresses():
     assert addresses_from("a:1, b:2,") == ("a:1", "b:2")
 
 
-@pytest.mark.parametrize("target", ["", ",", "a", "a:", "a:x", "http://a:1"])
+@pytest.mark.parametrize(
+    "target", ["", ",", "a", "a:", "a:x", "a:0", "a:99999", "a:1000000", "a:²", "http://a:1"]
+)
 def test_a_target_without_ports_is_refused(target):
     with pytest.raises(ValueError, match='target must be "host:port" or a comma'):
         addresses_from(target)

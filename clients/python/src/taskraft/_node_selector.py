@@ -27,6 +27,7 @@ FailoverHook: TypeAlias = Callable[[str, str], object]
 DEFAULT_TARGET: Final = "127.0.0.1:7401"
 TARGET_VARIABLE: Final = "TASKRAFT_TARGET"
 EXPECTED: Final = '"host:port" or a comma-separated list of these'
+PORT_MAX: Final = 65_535
 LEADER_KEY: Final = "x-taskraft-leader"
 """Metadata key of every response: address of the leader as the answering node knows it."""
 UNREACHABLE_SECONDS: Final = 5.0
@@ -48,14 +49,15 @@ def addresses_of(target: str, name: str) -> tuple[str, ...]:
     """Split a target such as ``"a:7401,b:7401"``; errors call the target `name`.
 
     Raises:
-        ValueError: an address has no port.
+        ValueError: an address has no port from 1 to 65 535.
     """
     if not isinstance(target, str):
         raise wrong_type(name, EXPECTED, target)
     addresses = tuple(part.strip() for part in target.split(",") if part.strip())
     for address in addresses:
         _, colon, port = address.rpartition(":")
-        if not colon or not port.isdigit() or address.startswith(("http://", "https://")):
+        is_port = colon and port.isascii() and port.isdigit() and 0 < int(port[:6]) <= PORT_MAX
+        if not is_port or address.startswith(("http://", "https://")):
             raise wrong_value(name, EXPECTED, target)
     if not addresses:
         raise wrong_value(name, EXPECTED, target)

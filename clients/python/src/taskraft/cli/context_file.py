@@ -18,6 +18,8 @@ FILE_VARIABLE: Final = "TASKRAFT_CONTEXT_FILE"
 """Path of the file; default: contexts.json in the configuration directory of the user."""
 NAME_VARIABLE: Final = "TASKRAFT_CONTEXT"
 """Name of the context that overrides the current one."""
+_OF_OTHERS: Final = 0o077
+"""Permissions of everybody but the owner."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.@:-]{1,128}")
 
 
@@ -83,13 +85,16 @@ class ContextFile:
         """Return the contexts of the file; no contexts if the file does not exist.
 
         Raises:
-            click.ClickException: the content is not that of a file of contexts.
+            click.ClickException: the content is not that of a file of contexts, or others may read
+                or write the file, and could lead the commands to another cluster.
             OSError: the file cannot be read.
         """
         given = os.environ.get(FILE_VARIABLE)
         path = Path(given) if given else Path(click.get_app_dir("taskraft"), "contexts.json")
         if not path.exists():
             return cls(path)
+        if os.name == "posix" and path.stat().st_mode & _OF_OTHERS:
+            raise click.ClickException(f"others have access to {path}; run: chmod 600 {path}")
         try:
             content = json.loads(path.read_text())
             contexts = {
