@@ -3,6 +3,7 @@
 import json
 import stat
 import tarfile
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,16 @@ def test_a_file_is_applied_once(own, run, taskraft, tmp_path):
     assert refused.exit_code == 2
     assert "kind is fixed" in refused.stderr
     assert taskraft.client.list_tubes([f"{name}-b"]) == []
+
+
+def test_a_part_of_a_retry_policy_leaves_the_defaults_of_the_others(run, taskraft):
+    content = "tubes: [{name: plain}, {name: part, retry: {attempts_max: 5}}]"
+    assert run("apply -f -", input=content).exit_code == 0
+    plain, part = (
+        taskraft.client.list_tubes([name])[0].options.retry for name in ("plain", "part")
+    )
+    assert part == replace(plain, attempts_max=5)
+    assert part.backoff > 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
@@ -133,15 +133,15 @@ class DeclarationPlan:
 
 def _tube_arguments(entry: Mapping[str, Any]) -> tuple[Any, dict[str, str], dict[str, Any]]:
     """Return kind, fixed properties and settings of a declared tube."""
-    from taskraft import Retry
     from taskraft._tube_settings import create_request
+    from taskraft.cli.tube_settings import default_retry
 
     settings = {name: value for name, value in entry.items() if name not in ("name", *_FIXED)}
     kind = entry.get("kind", "fifottl")
     fixed = {name: entry.get(name, "") for name in ("driver", "profile")}
     try:
         if isinstance(settings.get("retry"), dict):
-            settings["retry"] = Retry(**settings["retry"])
+            settings["retry"] = replace(default_retry(fixed["profile"]), **settings["retry"])
         create_request(entry["name"], kind, if_not_exists=True, settings=settings, **fixed)  # type: ignore[arg-type]  # create_request checks the names
     except (TypeError, ValueError) as error:
         raise ValueError(f"tube {entry['name']}: {error}") from None
