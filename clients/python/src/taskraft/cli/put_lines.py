@@ -35,7 +35,7 @@ PART_BYTES: Final = 1 << 20
 NAME_DIGITS: Final = 16
 
 
-class Line(NamedTuple):
+class InputLine(NamedTuple):
     """A line that is not empty."""
 
     number: int
@@ -64,7 +64,7 @@ def put_lines(tube: Tube, options: PutOptions, client_id: str) -> list[int]:
 
 
 def _put_parts(
-    tube: Tube, lines: Iterator[Line], options: PutOptions, file: str, done: list[int]
+    tube: Tube, lines: Iterator[InputLine], options: PutOptions, file: str, done: list[int]
 ) -> None:
     """Put the lines of a file in parts, each with all its lines or none."""
     name = hashlib.sha256(os.fsencode(file)).hexdigest()[:NAME_DIGITS]
@@ -80,8 +80,8 @@ def _put_parts(
             ) from None
 
 
-def _parts(lines: Iterator[Line]) -> Iterator[list[Line]]:
-    part: list[Line] = []
+def _parts(lines: Iterator[InputLine]) -> Iterator[list[InputLine]]:
+    part: list[InputLine] = []
     size = 0
     for line in lines:
         if part and (len(part) == PART_LINES or size + len(line.payload) > PART_BYTES):
@@ -116,7 +116,7 @@ def check_lines() -> None:
         sys.stdin.buffer.seek(start)
 
 
-def _counted(progress: WorkProgress) -> Iterator[Line]:
+def _counted(progress: WorkProgress) -> Iterator[InputLine]:
     """Yield the lines, and count them.
 
     The remaining time follows from the size of the input, if the input is a file.
@@ -129,7 +129,7 @@ def _counted(progress: WorkProgress) -> Iterator[Line]:
             progress.examined(min(line.end / size, 1))
 
 
-def _json_lines() -> Iterator[Line]:
+def _json_lines() -> Iterator[InputLine]:
     """Yield the lines that are not empty.
 
     Raises:
@@ -145,7 +145,7 @@ def _json_lines() -> Iterator[Line]:
             json.loads(trimmed)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"line {number} of the input is not JSON: {error}") from None
-        yield Line(number, trimmed, end)
+        yield InputLine(number, trimmed, end)
 
 
 def _input_bytes() -> int:
