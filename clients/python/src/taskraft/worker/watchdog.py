@@ -87,7 +87,9 @@ class Watchdog:
         self._received: Counter[int] = Counter()
         self._handled: Counter[int] = Counter()
         self._acted: Counter[int] = Counter()
+        self._is_handling = False
         self._is_closed = False
+        self._former_pipe = -1
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._thread = threading.Thread(target=self._watch, name="taskraft-watchdog", daemon=True)
@@ -99,7 +101,6 @@ class Watchdog:
             ValueError: this is not the main thread.
         """
         self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
-        self._former_pipe = -1
         self.take_pipe()
         self._thread.start()
 
@@ -173,20 +174,32 @@ class Watchdog:
     # ------------------------------------------------------------------------------ signals
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        """Act on a signal in the main thread, unless the thread of the watchdog acts on it."""
+        """Act on a signal in the main thread, or wait until the thread has acted on it.
+
+        The interrupted code may let no other thread run, so after this method nobody might act.
+        """
         self._handled[number] += 1
         self.take_pipe()
         self.wake()
-        if self._acting.acquire(blocking=False):
+        while not self._is_handling and self._is_behind():
+            self._is_handling = True  # a signal that interrupts this method leaves the work to it
             try:
-                self._act()
+                with self._acting:
+                    self._act()
             finally:
-                self._acting.release()
+                self._is_handling = False
+
+    def _is_behind(self) -> bool:
+        """Whether a signal has come on which nobody has finished to act."""
+        return self._acting.locked() or any(self._unacted(number) for number in SIGNALS)
+
+    def _unacted(self, number: int) -> int:
+        return max(self._received[number], self._handled[number]) - self._acted[number]
 
     def _act(self) -> None:
         """Act on each signal once, whether the pipe or the main thread has told it."""
         for number in SIGNALS:
-            while self._acted[number] < max(self._received[number], self._handled[number]):
+            while self._unacted(number) > 0:
                 self._acted[number] += 1
                 self._signalled(number)
 
