@@ -6,7 +6,7 @@ from taskraft.v1 import task_service_pb2 as pb
 IDS = task_pb2.TaskSelector(ids=[1])
 UNSUITABLE = [
     pb.Settlement(tokens=[1], release={"delay_ms": 5, "update": {"priority": 1, "ttl_ms": 3}}),
-    pb.Settlement(tokens=[2], ack={"retain_ms": 4, "payload": b"x"}),
+    pb.Settlement(tokens=[2], ack={"retain_ms": 4}),
 ]
 """Settlements with options that FIFO tubes, and tubes without retention, do not support."""
 UNSUITABLE_TOLD = {
@@ -14,7 +14,6 @@ UNSUITABLE_TOLD = {
     "[0].release.update.priority": "1 is not supported in a tube of kind FIFO",
     "[0].release.update.ttl_ms": "3 is not supported in a tube of kind FIFO",
     "[1].ack.retain_ms": "is supported only for a kept task; set keep, or on_ack of the tube",
-    "[1].ack.payload": "is supported only for a kept task; set keep, or on_ack of the tube",
 }
 UNSUITABLE_CASES = {
     "a delay and changes of a kick that the kind does not know": (

@@ -75,7 +75,7 @@ class AsyncTakenTask(Task):
                 task.
             keep: treatment of the acknowledged task, instead of the tube's setting.
             retain: time for which a kept task is retained.
-            payload: replaces the payload of a kept task.
+            payload: replaces the payload of the task, if the task is kept.
             timeout: time limit of the call, retries included.
         """
         action = _settlement.ack(result, keep=keep, retain=retain, payload=payload)

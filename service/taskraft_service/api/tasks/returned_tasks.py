@@ -47,9 +47,9 @@ def encode_settled_tasks(
     wall_offset_ms: int,
 ) -> bytes:
     """Return the tasks of settled leases as the field ``tasks`` of the response."""
-    is_ack = [one.HasField("ack") for one in request.settlements for _ in one.tokens]
+    settlements = [one for one in request.settlements for _ in one.tokens]
     parts = []
-    for item, task in enumerate(leased):
+    for item, (task, settlement) in enumerate(zip(leased, settlements, strict=True)):
         if task is None or item in refused:
             parts.append(task_element(_SETTLED, _NO_TASK))
             continue
@@ -58,13 +58,30 @@ def encode_settled_tasks(
         if view is not None:
             parts.append(_encoded(_SETTLED, view, wall_offset_ms))
             continue
-        outcome = task_pb2.Task.PROCESSED if is_ack[item] else task_pb2.Task.OUTCOME_UNSPECIFIED
-        gone = task_pb2.Task(tube=task.tube, id=task.id, outcome=outcome)
+        gone = (
+            _acknowledged(task, settlement.ack, wall_offset_ms)
+            if settlement.HasField("ack")
+            else task_pb2.Task(tube=task.tube, id=task.id)
+        )
         parts.append(task_element(_SETTLED, gone))
     return b"".join(parts)
 
 
+def _acknowledged(task: TaskView, ack: pb.Settlement.Ack, wall_offset_ms: int) -> task_pb2.Task:
+    """Return a task that an acknowledgement has removed, with its new payload and its result."""
+    answer = pb.SettleTasksResponse.FromString(_encoded(_SETTLED, task, wall_offset_ms))
+    gone = answer.tasks[0]
+    for field in _OF_LEASE:
+        gone.ClearField(field)
+    gone.outcome = task_pb2.Task.PROCESSED
+    gone.spec.payload = ack.payload
+    gone.result, gone.result_content_type = ack.result, ack.result_content_type
+    return gone
+
+
 _NO_TASK: Final = task_pb2.Task()
+_OF_LEASE: Final = ("state", "since_ms", "token", "lease_until_ms", "session_id")
+"""Fields of a TAKEN task that a removed task does not have."""
 
 
 def _encoded(field: int, view: TaskView, wall_offset_ms: int) -> bytes:

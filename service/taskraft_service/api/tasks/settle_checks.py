@@ -84,10 +84,8 @@ def _check_ack(
     violations.check_not_negative(f"{path}.retain_ms", ack.retain_ms)
     violations.check_size(f"{path}.payload", len(ack.payload), payload_bytes_max)
     known = violations.check_choice(f"{path}.keep", ack.keep, type(ack).Keep.values())
-    if known and ack.keep == type(ack).REMOVE:
-        for name in ("retain_ms", "payload"):
-            if ack.HasField(name):
-                violations.add(f"{path}.{name}", "not allowed for a task that is not kept")
+    if known and ack.keep == type(ack).REMOVE and ack.HasField("retain_ms"):
+        violations.add(f"{path}.retain_ms", "not allowed for a task that is not kept")
 
 
 def _check_release(

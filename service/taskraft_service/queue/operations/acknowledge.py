@@ -9,7 +9,7 @@ from typing import Final
 
 from taskraft_service.queue.entities.instants import FOREVER_MS, after, shown
 from taskraft_service.queue.entities.life_cycle import Operation
-from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal, invalid, together
+from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal, invalid
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.task_view import NO_EXTRAS
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
@@ -56,11 +56,10 @@ def refusal_of_ack(state: QueueState, task: QueueTask, settlement: Ack) -> Refus
     tube = task.tube
     operation = _operation(tube, settlement)
     if operation is ACK:
-        fields = {"retain_ms": settlement.retain_ms, "payload": settlement.update}
+        if settlement.retain_ms is None:
+            return None
         text = "is supported only for a kept task; set keep, or on_ack of the tube"
-        return together(
-            [invalid(field, text, {}) for field, value in fields.items() if value is not None]
-        )
+        return invalid("retain_ms", text, {})
     if operation is Operation.ACK_RETAIN and not is_period(_retain_ms(tube, settlement)):
         given = settlement.retain_ms
         if given is None:
@@ -189,9 +188,10 @@ def _refusal(
     state: QueueState, settlement: Ack, room: CapacityEstimate, task: QueueTask
 ) -> Refusal | None:
     """Return why the acknowledgement of a task is invalid, or None."""
-    return refusal_of_ack(state, task, settlement) or room.claim(
-        task.tube, growth(state, task, settlement.update)
-    )
+    refusal = refusal_of_ack(state, task, settlement)
+    if refusal is not None or leaves_on_ack(task.tube, settlement):
+        return refusal
+    return room.claim(task.tube, growth(state, task, settlement.update))
 
 
 def _end(state: QueueState, task: QueueTask, operation: Operation, settlement: Ack) -> None:

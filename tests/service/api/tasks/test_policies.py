@@ -57,6 +57,24 @@ async def test_a_kept_result_is_read_back(node):
     assert list(listed.tasks) == [found]
 
 
+async def test_a_removed_task_is_answered_with_its_new_payload(node):
+    await tube(node)
+    await put(node, b"question")
+    task = await take_one(node)
+    finish = Settlement.Ack(result=b"42", result_content_type="text/plain", payload=b"answer")
+    settlement = Settlement(tokens=[task.token], ack=finish)
+    request = pb.SettleTasksRequest(settlements=[settlement], return_tasks=True)
+    (gone,) = (await node.tasks.SettleTasks(request)).tasks
+    assert await get(node, 1) is None
+    expected = task_pb2.Task()
+    expected.CopyFrom(task)
+    expected.spec.payload, expected.outcome = b"answer", task_pb2.Task.PROCESSED
+    expected.result, expected.result_content_type = b"42", "text/plain"
+    for field in ("state", "token", "lease_until_ms", "since_ms", "session_id"):
+        expected.ClearField(field)
+    assert gone == expected
+
+
 async def test_an_exhausted_task_wakes_a_consumer_of_its_dead_letter_tube(node):
     await tube(node, "dead")
     policy = task_pb2.RetryPolicy(attempts_max=1, exhausted=task_pb2.RetryPolicy.DEAD_LETTER)

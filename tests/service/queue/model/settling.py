@@ -73,7 +73,12 @@ class NaiveSettling:
         """Return the bytes that a settlement adds to a task in its tube."""
         if isinstance(settlement, (Touch, Reject)) or getattr(settlement, "move_to", ""):
             return 0
-        return self.more(task, settlement.update)
+        return 0 if self.leaves(task, settlement) else self.more(task, settlement.update)
+
+    def leaves(self, task, settlement):
+        """Return whether a settlement is an acknowledgement that removes its task."""
+        options = task["tube"]["view"].options
+        return isinstance(settlement, Ack) and self.kept_as(options, settlement) is State.GONE
 
     def grows_too_much(self, task, settlement):
         more = self.stays_with(task, settlement)
@@ -89,9 +94,9 @@ class NaiveSettling:
             own = settlement.retain_ms
             period = options.retain_ms if own is None else own
             endless = not 0 < period < FOREVER_MS
-            extra = own is not None or settlement.update is not None
-            wrong = extra if state is State.GONE else state is State.ZOMBIE and endless
-            if wrong or self.unfit_update(task["tube"], settlement.update):
+            if state is State.GONE:
+                return None if own is None else Reason.INVALID_FIELD
+            if (state is State.ZOMBIE and endless) or self.unfit_update(task["tube"], settlement.update):
                 return Reason.INVALID_FIELD
             return self.grows_too_much(task, settlement) if alone else None
         plain = task["tube"]["view"].kind in PLAIN_KINDS

@@ -379,7 +379,9 @@ class Settlement(_message.Message):
         Absent: the tube's retain_ms. Refused if the task is not kept.
         """
         payload: _builtins.bytes
-        """New payload of a kept task. Refused if the task is not kept."""
+        """New payload of the task. If the task is not kept, only SettleTasksResponse.tasks has this
+        payload. At most as large as the payload of a put.
+        """
         def __init__(
             self,
             *,
@@ -760,8 +762,10 @@ class SettleTasksResponse(_message.Message):
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
         """With return_tasks: one task per lease, in order, without its payload, as it was when the node
-        answered. A task that no longer exists has its tube, its id and, after an Ack, its outcome. An
-        empty message: the lease was refused, or the request was answered before.
+        answered. A task that an Ack has removed is returned as it was removed: with its outcome, the
+        new payload and the result, and without state and lease. Any other task that no longer exists
+        has only its tube and its id. An empty message: the lease was refused, or the request was
+        answered before.
         """
 
     @_builtins.property
