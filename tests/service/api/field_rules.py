@@ -164,6 +164,7 @@ RULES = {
     "GetHistoryRequest.tubes": NAMES_OF_TUBES,
     "GetHistoryRequest.step_ms": (-1, 1, 60_000, INT32_MIN, INT32_MAX),
     "GetHistoryRequest.samples_max": (-1, 721, INT32_MIN, INT32_MAX),
+    "GetTaskEventsRequest.before_ms": NEGATIVE,
     "GetTaskEventsRequest.task_id": NEGATIVE,
     "GetTaskEventsRequest.events_max": (-1, 101, INT32_MIN, INT32_MAX),
     "OpenTaskSnapshotRequest.keep_ms": (*NEGATIVE, 3_600_001),

@@ -197,11 +197,6 @@ CASES = [
         settle(1, ack=Settlement.Ack(keep=Settlement.Ack.REMOVE, retain_ms=1)),
         INVALID,
     ),
-    (
-        "SettleTasks",
-        settle(1, ack=Settlement.Ack(payload=b"x", keep=Settlement.Ack.REMOVE)),
-        INVALID,
-    ),
     ("SettleTasks", settle(1, release=Settlement.Release(move_to="a b")), INVALID),
     ("SettleTasks", settle(1, release=Settlement.Release(ttl_ms=5)), INVALID),
     (

@@ -153,20 +153,29 @@ class AsyncSelectedTasks(AsyncWaits):
         return Task(response.tasks[0])
 
     async def events(
-        self, task_id: int, *, events_max: int = 0, timeout: Duration | None = None
+        self,
+        task_id: int,
+        *,
+        events_max: int = 0,
+        before_ms: int = 0,
+        timeout: Duration | None = None,
     ) -> feed_service_pb2.GetTaskEventsResponse:
         """Return the state transitions of a task from the change feed, newest first.
+
+        The answer has the transitions of a task that was removed too, if its last event is among
+        the 64 000 newest events of its partition.
 
         Args:
             task_id: id of the task.
             events_max: maximum number of events, at most 100; 0: 100.
+            before_ms: for a task that was removed: search events older than this Unix time.
             timeout: time limit of the call, retries included.
 
         Raises:
-            TaskNotFound: the task does not exist or was removed.
+            TaskNotFound: the tube does not have the task, and no event was found.
         """
         request = feed_service_pb2.GetTaskEventsRequest(
-            tube=self.name, task_id=task_id, events_max=events_max
+            tube=self.name, task_id=task_id, events_max=events_max, before_ms=before_ms
         )
         return await self._connection.call(
             lambda node: node.feed.GetTaskEvents, request, timeout=timeout

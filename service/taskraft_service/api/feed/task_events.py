@@ -13,6 +13,8 @@ from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.queue.entities.instants import in_wall_time
+from taskraft_service.queue.entities.task_state import GONE
+from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.feed.task_trail import TaskTrail
 
 EVENTS_MAX: Final = 100
@@ -43,6 +45,7 @@ class TaskEventsHandler:
         violations.check_tube("tube", request.tube)
         violations.check_not_negative("task_id", request.task_id)
         violations.check_range("events_max", request.events_max, 0, EVENTS_MAX)
+        violations.check_not_negative("before_ms", request.before_ms)
         violations.raise_if_any()
         response = pb.GetTaskEventsResponse(now_ms=self._reader.wall_now_ms())
         trail = self._trail(request)
@@ -55,21 +58,39 @@ class TaskEventsHandler:
             response.events.append(event_message(*step))
             if len(response.events) == (request.events_max or EVENTS_MAX):
                 break
+        if not response.events and self._task(request) is None:
+            raise _not_found(request)
         response.complete = trail.is_complete
+        response.begins_ms = trail.begins_ms
         return response
 
     def _trail(self, request: pb.GetTaskEventsRequest) -> TaskTrail | None:
         """Return the trail of the requested task; None if the tube has no events."""
         queue = self._reader.queues.queue_of(request.tube)
-        number = queue.tube_number(request.tube)
-        (task,) = queue.get_tasks(request.tube, [request.task_id])
-        if task is None or number is None:
-            raise CallRefused(
-                error_pb2.Error.TASK_NOT_FOUND,
-                f"the tube has no task {request.task_id}",
-                {"tube": request.tube, "task_id": str(request.task_id)},
-            )
-        if not self._reader.queues.is_logged(request.tube):
+        task, number = self._task(request), queue.tube_number(request.tube)
+        is_logged = self._reader.queues.is_logged(request.tube)
+        if number is None or (task is None and not is_logged):
+            raise _not_found(request)
+        if not is_logged:
             return None
-        since_ms = in_wall_time(task.since_ms, queue.wall_offset_ms)
-        return TaskTrail(queue.feed, request.tube, number, request.task_id, since_ms)
+        if task is None:
+            state, since_ms, before_ms = GONE, None, request.before_ms
+        else:
+            state, before_ms = task.state, 0
+            since_ms = in_wall_time(task.since_ms, queue.wall_offset_ms)
+        return TaskTrail(
+            queue.feed, request.tube, number, request.task_id, state, since_ms, before_ms
+        )
+
+    def _task(self, request: pb.GetTaskEventsRequest) -> TaskView | None:
+        queue = self._reader.queues.queue_of(request.tube)
+        (task,) = queue.get_tasks(request.tube, [request.task_id])
+        return task
+
+
+def _not_found(request: pb.GetTaskEventsRequest) -> CallRefused:
+    return CallRefused(
+        error_pb2.Error.TASK_NOT_FOUND,
+        f"the tube has no task {request.task_id}, and the events that were searched name none",
+        {"tube": request.tube, "task_id": str(request.task_id)},
+    )

@@ -96,7 +96,9 @@ class NaiveSettling:
             endless = not 0 < period < FOREVER_MS
             if state is State.GONE:
                 return None if own is None else Reason.INVALID_FIELD
-            if (state is State.ZOMBIE and endless) or self.unfit_update(task["tube"], settlement.update):
+            if (state is State.ZOMBIE and endless) or self.unfit_update(
+                task["tube"], settlement.update
+            ):
                 return Reason.INVALID_FIELD
             return self.grows_too_much(task, settlement) if alone else None
         plain = task["tube"]["view"].kind in PLAIN_KINDS

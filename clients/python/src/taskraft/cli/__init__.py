@@ -51,6 +51,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "task": LazyCommand("task_put", "task", "List, show, put, explain, change and cancel tasks."),
     "tube": LazyCommand("tubes", "tube", "Create, change, list, truncate and drop tubes."),
     "stats": LazyCommand("tubes", "stats", "Count tasks per state."),
+    "history": LazyCommand("history", "history", "Show the recent past of tubes as charts."),
     "group": LazyCommand("groups", "group", "Create, show, start and cancel groups of tasks."),
     "schedule": LazyCommand("schedules", "schedule", "Create, list, pause and remove schedules."),
     "cluster": LazyCommand("members", "cluster", "Show the cluster; change settings and members."),

@@ -963,22 +963,28 @@ class GetTaskEventsRequest(_message.Message):
     TUBE_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
     EVENTS_MAX_FIELD_NUMBER: _builtins.int
+    BEFORE_MS_FIELD_NUMBER: _builtins.int
     tube: _builtins.str
     """Name of the tube."""
     task_id: _builtins.int
     """Id of the task."""
     events_max: _builtins.int
     """Maximum number of events, 1 to 100. 0: 100."""
+    before_ms: _builtins.int
+    """For a task that has left its tube: searches its last event among the 64 000 events of its
+    partition that are older than this instant. 0: among the newest ones.
+    """
     def __init__(
         self,
         *,
         tube: _builtins.str = ...,
         task_id: _builtins.int = ...,
         events_max: _builtins.int = ...,
+        before_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events_max", b"events_max", "task_id", b"task_id", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before_ms", b"before_ms", "events_max", b"events_max", "task_id", b"task_id", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -993,12 +999,15 @@ class GetTaskEventsResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     COMPLETE_FIELD_NUMBER: _builtins.int
     NOW_MS_FIELD_NUMBER: _builtins.int
+    BEGINS_MS_FIELD_NUMBER: _builtins.int
     complete: _builtins.bool
     """True: the last event is the first event of the task in this tube. False: older events were
     removed by retention, are beyond events_max, or are from before a correction of the wall clock.
     """
     now_ms: _builtins.int
     """Wall time of the cluster."""
+    begins_ms: _builtins.int
+    """Time of the oldest event that retention has kept in the partition of the task. 0: none."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChangeEvent]:
         """The events, newest first."""
@@ -1009,10 +1018,11 @@ class GetTaskEventsResponse(_message.Message):
         events: _abc.Iterable[Global___ChangeEvent] | None = ...,
         complete: _builtins.bool = ...,
         now_ms: _builtins.int = ...,
+        begins_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "events", b"events", "now_ms", b"now_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins_ms", b"begins_ms", "complete", b"complete", "events", b"events", "now_ms", b"now_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
