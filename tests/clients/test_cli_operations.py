@@ -206,7 +206,9 @@ def test_a_check_ends_with_the_exit_code_of_monitoring(own, run, taskraft):
     assert run(f"check tube {own.name}").exit_code == 0
     assert run(f"check tube {own.name} --backlog-warning 1").exit_code == 1
     done = run(f"check tube {own.name} --backlog-critical 1")
-    assert (done.exit_code, done.stdout) == (2, "CRITICAL: backlog: 2 tasks READY\n")
+    text, _, data = done.stdout.partition(" | ")
+    assert (done.exit_code, text) == (2, "CRITICAL: backlog: 2 tasks READY")
+    assert data.startswith("'backlog'=2;;1;0 ")
     assert run("check tube missing").exit_code == 3
     (value,) = json.loads(run(f"check tube {own.name} -o json").stdout)
     assert value["name"] == "OK"

@@ -1,8 +1,8 @@
-"""The commands ``taskraft check``: one line and an exit code for monitoring."""
+"""The commands ``taskraft check``: one line with figures and an exit code for monitoring."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
@@ -20,18 +20,31 @@ from taskraft.cli.output_shape import fields
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft.cli.health import HealthFinding, Threshold
+    from taskraft.cli.figures import Figure
+    from taskraft.cli.health import HealthFinding, Level, Threshold
+
+PROMETHEUS: Final = "prometheus"
+"""Output format: the figures as metrics in the Prometheus text format."""
+check_output = output_option(
+    fields("name", "findings"),
+    also={PROMETHEUS: "metrics for the textfile collector of the Prometheus node exporter"},
+)
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft check cluster"))
 def check() -> None:
     """Check the cluster or a tube for monitoring.
 
-    The exit codes are those of monitoring plugins: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+    The line and the exit codes are those of monitoring plugins: text, "|" and performance data; 0
+    OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
 
 
-@check.command(epilog=examples("taskraft check cluster --clock-warning 100ms"))
+@check.command(
+    epilog=examples(
+        "taskraft check cluster --clock-warning 100ms", "taskraft check cluster -o prometheus"
+    )
+)
 @click.option(
     "--lag-warning",
     type=int,
@@ -60,7 +73,7 @@ def check() -> None:
     show_default=True,
     help="Critical deviation of a clock.",
 )
-@output_option(fields("name", "findings"))
+@check_output
 @cluster_options
 def cluster(
     *,
@@ -74,10 +87,11 @@ def cluster(
 ) -> None:
     """Check the leader, the members, their logs and their clocks."""
     from taskraft import errors
-    from taskraft.cli.health import HealthFinding, Level, of_cluster
+    from taskraft.cli import figures
+    from taskraft.cli.health import HealthFinding, Level, Threshold, of_cluster
 
     lag = _threshold("lag", lag_warning, lag_critical)
-    clock = _threshold("clock", clock_warning * 1_000, clock_critical * 1_000)
+    clock = _threshold("clock", clock_warning, clock_critical)
     try:
         with connect(target, timeout) as client:
             state = client.cluster_state()
@@ -85,11 +99,16 @@ def cluster(
                 state = client.cluster_state()  # this call goes to the leader
     except errors.TaskraftError as error:
         _end([HealthFinding("cluster", Level.CRITICAL, f"{error.reason}: {error}")], output)
-    _end(list(of_cluster(state, lag, clock)), output)
+    clock_ms = Threshold(clock_warning * 1_000, clock_critical * 1_000)
+    measured = [*figures.of_cluster(state, lag, clock)]
+    _end(list(of_cluster(state, lag, clock_ms)), output, measured)
 
 
 @check.command(
-    epilog=examples("taskraft check tube emails --backlog-warning 1000 --age-critical 10m")
+    epilog=examples(
+        "taskraft check tube emails --backlog-warning 1000 --age-critical 10m",
+        "taskraft check tube emails -o prometheus",
+    )
 )
 @click.argument("name", type=TUBE)
 @click.option("--backlog-warning", type=int, help="Warn above this number of READY tasks.")
@@ -104,7 +123,7 @@ def cluster(
     help="Warn above this number of BURIED tasks.",
 )
 @click.option("--buried-critical", type=int, help="Critical number of BURIED tasks.")
-@output_option(fields("name", "findings"))
+@check_output
 @cluster_options
 def tube(  # noqa: PLR0913 - one argument for each option
     *,
@@ -124,6 +143,7 @@ def tube(  # noqa: PLR0913 - one argument for each option
     A value above a limit is a warning, or critical.
     """
     from taskraft import errors
+    from taskraft.cli import figures
     from taskraft.cli.health import HealthFinding, Level, of_tube
 
     limits = {
@@ -135,11 +155,12 @@ def tube(  # noqa: PLR0913 - one argument for each option
         with connect(target, timeout) as client:
             answer = client.stats([name])
     except errors.TaskraftError as error:
-        _end([HealthFinding(name, Level.UNKNOWN, f"{error.reason}: {error}")], output)
+        _end([HealthFinding(name, Level.UNKNOWN, f"{error.reason}: {error}")], output, tube=name)
     found = [each for each in answer.tubes if each.tube == name]
     if not found:
-        _end([HealthFinding(name, Level.UNKNOWN, "the tube does not exist")], output)
-    _end(list(of_tube(found[0], answer.now_ms, **limits)), output)
+        _end([HealthFinding(name, Level.UNKNOWN, "the tube does not exist")], output, tube=name)
+    measured = [*figures.of_tube(found[0], answer.now_ms, **limits)]
+    _end(list(of_tube(found[0], answer.now_ms, **limits)), output, measured, tube=name)
 
 
 def _threshold(name: str, warning: float | None, critical: float | None) -> Threshold:
@@ -150,8 +171,22 @@ def _threshold(name: str, warning: float | None, critical: float | None) -> Thre
     return Threshold(warning, critical)
 
 
-def _end(findings: Sequence[HealthFinding], output: str) -> NoReturn:
-    """Print one line with the worst findings first, and end with the exit code."""
+def _end(
+    findings: Sequence[HealthFinding],
+    output: str,
+    figures: Sequence[Figure] = (),
+    *,
+    tube: str | None = None,
+) -> NoReturn:
+    """Print the result, and end with the exit code.
+
+    Args:
+        findings: findings of the check; the line has the worst ones.
+        output: output format.
+        figures: measured values; none if the check could not measure.
+        tube: checked tube; None: the cluster.
+    """
+    from taskraft.cli.figures import exposition, of_level
     from taskraft.cli.health import worst
     from taskraft.cli.output import write_values
 
@@ -160,7 +195,19 @@ def _end(findings: Sequence[HealthFinding], output: str) -> NoReturn:
         "name": level.name,
         "findings": [{**each._asdict(), "level": each.level.name} for each in findings],
     }
-    if not write_values([value], output):
-        told = [each for each in findings if each.level] or findings
-        click.echo(f"{level.name}: " + "; ".join(f"{one.subject}: {one.detail}" for one in told))
+    if output == PROMETHEUS:
+        click.echo(exposition((of_level(level, tube), *figures)))
+    elif not write_values([value], output):
+        click.echo(_line(level, findings, figures))
     raise click.exceptions.Exit(level)
+
+
+def _line(level: Level, findings: Sequence[HealthFinding], figures: Sequence[Figure]) -> str:
+    """Return the line of a monitoring plugin; "|" separates the text from the figures."""
+    from taskraft.cli.output import terminal_text
+
+    told = [each for each in findings if each.level] or findings
+    text = f"{level.name}: " + "; ".join(f"{one.subject}: {one.detail}" for one in told)
+    text = terminal_text(text).replace("|", "/")
+    data = " ".join(terminal_text(each.performance_data()) for each in figures)
+    return f"{text} | {data}" if data else text

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from taskraft import TubeStatistics
-    from taskraft.v1.cluster_service_pb2 import GetClusterStateResponse
+    from taskraft.v1.cluster_service_pb2 import GetClusterStateResponse, Member
 
 
 class Level(IntEnum):
@@ -57,19 +57,39 @@ def worst(findings: Sequence[HealthFinding]) -> Level:
     return max((each.level for each in findings), default=Level.OK)
 
 
+def voters(state: GetClusterStateResponse) -> list[Member]:
+    """Return the members that vote."""
+    return [each for each in state.members if each.suffrage == each.VOTER]
+
+
+def active_voters(state: GetClusterStateResponse) -> list[Member]:
+    """Return the leader and the voters with which the leader has contact."""
+    return [each for each in voters(state) if each.leader or each.active]
+
+
+def entries_behind(state: GetClusterStateResponse, member: Member) -> int:
+    """Return the number of log entries that a member lacks, as the leader knows it."""
+    return 0 if member.leader else max(state.state.last_index - member.match_index, 0)
+
+
+def oldest_ready_seconds(counts: TubeStatistics, now_ms: int) -> float:
+    """Return the age of the oldest READY task in seconds; 0 without a READY task."""
+    oldest_ms = counts.oldest_ready_ms
+    return max(now_ms - oldest_ms, 0) / 1_000 if oldest_ms else 0.0
+
+
 def of_cluster(
     state: GetClusterStateResponse, lag: Threshold = LAG_ENTRIES, clock: Threshold = CLOCK_MS
 ) -> Iterator[HealthFinding]:
     """Yield findings about the leader, the members, their logs and their clocks."""
-    voters = [each for each in state.members if each.suffrage == each.VOTER]
-    active = [each for each in voters if each.leader or each.active]
+    voting, active = voters(state), active_voters(state)
     if not state.leader:
-        needed = len(voters) // 2 + 1
+        needed = len(voting) // 2 + 1
         yield HealthFinding(
             "leader",
             Level.CRITICAL,
             "there is no leader",
-            f"{needed} of {len(voters)} voters must run",
+            f"{needed} of {len(voting)} voters must run",
         )
         return
     yield HealthFinding("leader", Level.OK, f"{state.leader} leads in term {state.state.term}")
@@ -78,14 +98,14 @@ def of_cluster(
             "members", Level.UNKNOWN, "the answer is not from the leader", "try again"
         )
         return
-    missing = [each.name for each in voters if each not in active]
-    spare = len(active) - (len(voters) // 2 + 1)
+    missing = [each.name for each in voting if each not in active]
+    spare = len(active) - (len(voting) // 2 + 1)
     level = Level.OK if not missing else Level.WARNING if spare else Level.CRITICAL
-    detail = f"{len(active)} of {len(voters)} voters are active, {spare} more may fail"
+    detail = f"{len(active)} of {len(voting)} voters are active, {spare} more may fail"
     names = f"start {', '.join(missing)}" if missing else ""
     yield HealthFinding("members", level, detail, names)
     for member in state.members:
-        behind = 0 if member.leader else max(state.state.last_index - member.match_index, 0)
+        behind = entries_behind(state, member)
         yield HealthFinding(f"log of {member.name}", lag.level(behind), f"{behind} entries behind")
         if member.HasField("wall_deviation_ms"):
             off = member.wall_deviation_ms
@@ -125,8 +145,7 @@ def of_tube(
 ) -> Iterator[HealthFinding]:
     """Yield findings about the READY and BURIED tasks of a tube."""
     tasks = counts.tasks
-    oldest = counts.oldest_ready_ms
-    age = max(now_ms - oldest, 0) / 1_000 if oldest else 0.0
+    age = oldest_ready_seconds(counts, now_ms)
     yield HealthFinding("backlog", backlog.level(tasks.ready), f"{tasks.ready} tasks READY")
     yield HealthFinding("age", age_seconds.level(age), f"oldest READY task {age:.0f} s")
     yield HealthFinding("buried", buried.level(tasks.buried), f"{tasks.buried} tasks BURIED")

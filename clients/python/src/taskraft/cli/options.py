@@ -16,7 +16,7 @@ from taskraft._durations import seconds
 from taskraft.cli.output_shape import TEMPLATE, names_of, unknown_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from click.shell_completion import CompletionItem
     from grpc import ChannelCredentials
@@ -87,15 +87,23 @@ SIZE: Final = SizeType()
 
 
 class OutputType(click.ParamType[str]):
-    """An output format: one of FORMATS, or "template=TEXT"."""
+    """An output format: one of FORMATS, or "template=TEXT".
+
+    Args:
+        also: further formats of a command.
+    """
 
     name = "format"
 
+    def __init__(self, *also: str) -> None:
+        self._formats: Final = (*FORMATS, *also)
+
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the output format of a text."""
-        if value in FORMATS or value.startswith(TEMPLATE):
+        if value in self._formats or value.startswith(TEMPLATE):
             return value
-        return self.fail(f"{value!r} is not one of {', '.join(FORMATS)}, template=TEXT", param, ctx)
+        known = ", ".join(self._formats)
+        return self.fail(f"{value!r} is not one of {known}, template=TEXT", param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -105,7 +113,9 @@ class OutputType(click.ParamType[str]):
 
         del ctx, param
         return [
-            CompletionItem(each) for each in (*FORMATS, TEMPLATE) if each.startswith(incomplete)
+            CompletionItem(each)
+            for each in (*self._formats, TEMPLATE)
+            if each.startswith(incomplete)
         ]
 
 
@@ -266,7 +276,11 @@ def _access_option(
 
 
 def output_option(
-    shape: Shape, *, preview: Shape | None = None, default: str = "table"
+    shape: Shape,
+    *,
+    preview: Shape | None = None,
+    default: str = "table",
+    also: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[Params, None]], Callable[Params, None]]:
     """Return an option for the output format of a command.
 
@@ -276,7 +290,10 @@ def output_option(
         shape: the fields of the objects that the command prints.
         preview: the fields of the objects that the command prints with --dry-run; None: the same.
         default: format without the option.
+        also: further formats with their explanations; the command writes them itself.
     """
+    kind = OutputType(*also) if also else OUTPUT
+    texts = (OUTPUT_HELP, *(f"{name}: {text}." for name, text in (also or {}).items()))
 
     def add(command: Callable[Params, None]) -> Callable[Params, None]:
         @functools.wraps(command)
@@ -288,7 +305,7 @@ def output_option(
 
         checked.shapes = (shape, preview)  # type: ignore[attr-defined]  # tests compare the outputs
         return click.option(
-            "-o", "--output", type=OUTPUT, default=default, show_default=True, help=OUTPUT_HELP
+            "-o", "--output", type=kind, default=default, show_default=True, help=" ".join(texts)
         )(checked)
 
     return add
