@@ -41,6 +41,7 @@ def test_a_preview_counts_and_changes_nothing(own, run):
         (f"task bury {own.name} --where 'id > 6' --dry-run", 6),
         (f"task update {own.name} 1 4 --priority 3 --dry-run", 2),
         (f"task snatch {own.name} --where 'id > 0' --dry-run", 0),
+        (f"task switch {own.name} --where 'id > 0' --to buried --dry-run", 9),
     ]:
         done = run(f"{line} -o json")
         assert done.exit_code == 0, done.output

@@ -33,10 +33,18 @@ def test_the_output_of_a_command_is_the_input_of_another(run, tasks):
 
 
 @pytest.mark.parametrize(
-    "line", ["task show", "task explain", "peek", "task wait", "task snatch", "task update"]
+    "line",
+    [
+        *("task show", "task explain", "peek", "task wait", "task snatch", "task update"),
+        "task switch",
+    ],
 )
 def test_every_command_for_tasks_takes_a_name(run, tasks, line):
-    words = {"task wait": "--wait 0s", "task update": "--priority 1"}.get(line, "")
+    words = {
+        "task wait": "--wait 0s",
+        "task update": "--priority 1",
+        "task switch": "--to ready",
+    }.get(line, "")
     named, split, read = (
         run(f"{line} {task} {words} -o json", input=given)
         for task, given in (("mail/2", ""), ("mail 2", ""), ("-", "mail/2\n"))

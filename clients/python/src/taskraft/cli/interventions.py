@@ -1,4 +1,4 @@
-"""The commands ``taskraft task bury``, ``update`` and ``snatch``, for tasks of other holders."""
+"""The commands ``taskraft task bury``, ``update``, ``switch`` and ``snatch``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ from taskraft.cli.task_names import tasks_argument
 from taskraft.cli.tasks import print_count
 
 if TYPE_CHECKING:
+    from taskraft._async_selected_tasks import State
     from taskraft._task_selection import TaskChanges
 
 __all__ = ["task"]
 BURIABLE: Final = ("READY", "DELAYED", "BURIED")
 CHANGEABLE: Final = ("HELD", "READY", "DELAYED", "BURIED")
+SWITCHABLE: Final = ("READY", "DELAYED", "BURIED", "DONE", "ZOMBIE")
+TIMED: Final = ("delayed", "zombie")
+"""States for which a switch needs a duration."""
 
 
 @task.command(epilog=examples("taskraft task bury emails --where 'type = mail' --reason outage"))
@@ -119,6 +123,64 @@ def _given(changes: dict[str, Any]) -> TaskChanges:
     if not given:
         raise click.UsageError("Give at least one option to change.")
     return given
+
+
+@task.command(
+    epilog=examples(
+        "taskraft task switch emails 17 --to delayed --duration 1h",
+        "taskraft task switch emails --where 'type = mail' --to done --yes",
+    )
+)
+@tasks_argument()
+@where_option
+@click.option(
+    "--to",
+    type=click.Choice([state.lower() for state in SWITCHABLE]),
+    required=True,
+    help="New state.",
+)
+@click.option(
+    "--duration",
+    type=DURATION,
+    help="Delay of a task that becomes DELAYED, or retention of a ZOMBIE.",
+)
+@output_option("task_service_pb2.SwitchTasksResponse", preview=TASKS_PREVIEW)
+@destroys("The previous states cannot be restored.", only=BY_FILTER)
+@cluster_options
+def switch(  # noqa: PLR0913 - one argument for each option
+    *,
+    tube: str,
+    ids: tuple[int, ...],
+    where: str,
+    confirmation: Confirmation,
+    to: State,
+    duration: float | None,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Set the state of tasks of TUBE that have no holder.
+
+    Tasks that are already in the state are not changed. The states "delayed" and "zombie" need
+    --duration.
+    """
+    from taskraft.v1 import task_service_pb2
+
+    check_selection(ids, where)
+    if (duration is not None) is not (to in TIMED):
+        needs = "needs" if to in TIMED else "has no"
+        raise click.UsageError(f"The state {to} {needs} --duration.")
+    others = [state for state in SWITCHABLE if state != to.upper()]
+    with connect(target, timeout) as client:
+        handle = client.tube(tube)
+        if not confirmation.allows(
+            lambda: f"Set the state of {counted(handle, ids, where)} to {to.upper()}?",
+            lambda: preview(handle, ids, where, f"set to {to.upper()}", output, others),
+        ):
+            return
+        with selection_of(handle, ids, where, "changing") as selection:
+            count = handle.switch(selection, to, duration=duration or 0)
+    print_count(task_service_pb2.SwitchTasksResponse(count=count), "changed", output)
 
 
 @task.command(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskraft.cli.interventions import task
+from taskraft.cli.leases import task
 from taskraft.cli.options import cluster_options, connect, examples, output_option
 from taskraft.cli.output_shape import fields
 from taskraft.cli.task_names import task_argument

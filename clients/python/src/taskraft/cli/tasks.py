@@ -404,6 +404,7 @@ if TYPE_CHECKING:
         MoveTasksResponse,
         RestartTasksResponse,
         SnatchTasksResponse,
+        SwitchTasksResponse,
         UpdateTasksResponse,
     )
 
@@ -414,5 +415,6 @@ if TYPE_CHECKING:
         | MoveTasksResponse
         | RestartTasksResponse
         | SnatchTasksResponse
+        | SwitchTasksResponse
         | UpdateTasksResponse
     )
