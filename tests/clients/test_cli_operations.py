@@ -12,7 +12,7 @@ from taskraft.cli.bench import Measurement
 from taskraft.cli.doctor import REDACTED, redacted
 from taskraft.cli.health import Level, Threshold, of_cluster, of_tube, worst
 from taskraft.cli.progress import shown
-from taskraft.cli.top import rows_of
+from taskraft.cli.top_view import rows_of
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 
 
@@ -269,9 +269,9 @@ def statistics(now_ms, **counts):
 
 
 def test_rates_are_differences_per_second_of_the_cluster():
-    rows = rows_of(statistics(1_000, a=10, b=5), statistics(3_000, a=30, b=105, c=7), "put")
-    assert [(row.name, row.put) for row in rows] == [("b", 50.0), ("a", 10.0), ("c", 0.0)]
-    assert [row.name for row in rows_of(None, statistics(1, b=1, a=2), "name")] == ["a", "b"]
+    rows = rows_of(statistics(1_000, a=10, b=5), statistics(3_000, a=30, b=105, c=7))
+    assert [(row.name, row.put) for row in rows] == [("a", 10.0), ("b", 50.0), ("c", 0.0)]
+    assert [row.put for row in rows_of(None, statistics(1, b=1, a=2))] == [0.0, 0.0]
 
 
 def test_top_shows_the_tubes_a_number_of_times(own, run):

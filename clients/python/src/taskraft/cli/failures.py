@@ -22,6 +22,8 @@ UNAVAILABLE: Final = 5
 TIMEOUT: Final = 6
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as in shells."""
+SIGNALED: Final = 128
+"""Exit code after another signal that a command handles, plus the number of the signal."""
 
 EXIT_CODES: Final[Mapping[str, int]] = {
     "INVALID_ARGUMENT": USAGE,

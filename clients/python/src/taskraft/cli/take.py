@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 TIMEOUT_CODE = 6
 NO_TASK = "no task in {tube} within {wait:g}s"
 PROMPT = "Ack it? [Y/n/r(elease)/b(ury)]"
-SIGNAL_CODE: Final = 128
-"""Exit code after a signal, plus the number of the signal, as in shells."""
 
 
 @click.command(
@@ -104,7 +102,7 @@ def take(  # noqa: PLR0913 - one argument for each option
 
 def _exec(tube: Tube, options: ExecOptions, wait: float, tasks_max: int, ttr: float | None) -> int:
     """Run a command for tasks, and return the exit code."""
-    from taskraft.cli.failures import FAILED
+    from taskraft.cli.failures import FAILED, SIGNALED
     from taskraft.cli.take_exec import ExecPlan, run_tasks
 
     plan = ExecPlan(
@@ -119,7 +117,7 @@ def _exec(tube: Tube, options: ExecOptions, wait: float, tasks_max: int, ttr: fl
     if options.forever:
         return 0
     if end.signal:
-        return SIGNAL_CODE + end.signal
+        return SIGNALED + end.signal
     if not end.taken:
         click.echo(NO_TASK.format(tube=tube.name, wait=wait), err=True)
         return TIMEOUT_CODE

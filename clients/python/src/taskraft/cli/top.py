@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import signal
 import sys
-import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from taskraft._clock import monotonic
 from taskraft.cli.options import (
     DURATION,
     cluster_options,
@@ -16,31 +19,27 @@ from taskraft.cli.options import (
     output_option,
 )
 from taskraft.cli.output_shape import fields
+from taskraft.cli.top_view import SORTS, TopView, TubeRow, arranged, pressed, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from rich.console import Group
     from rich.table import Table
 
-    from taskraft import Statistics, TubeStatistics
+    from taskraft import Client, Statistics
+    from taskraft.cli.keyboard import Keyboard
     from taskraft.v1.cluster_service_pb2 import GetClusterStateResponse
 
-SORTS = ("name", "ready", "taken", "buried", "put", "ack", "age")
+    Show = Callable[["TopSample", TopView], None]
 
 
-class TubeRow(NamedTuple):
-    """One tube: counts, and rates per second since the previous refresh."""
+class TopSample(NamedTuple):
+    """The tubes at one refresh."""
 
-    name: str
-    ready: int
-    taken: int
-    buried: int
-    put: float
-    take: float
-    ack: float
-    fail: float
-    age_ms: int
-    waiting: int
+    rows: Sequence[TubeRow]
+    state: Callable[[], GetClusterStateResponse]
+    """Returns the state of the cluster, which only tables need."""
 
 
 @click.command(epilog=examples("taskraft top", "taskraft top --sort ready --count 2"))
@@ -66,78 +65,102 @@ def top(
     target: str | None,
     timeout: float,
 ) -> None:
-    """Show tubes with rates, the leader and the members, until Ctrl-C.
+    """Show tubes with rates, the leader and the members, until q or Ctrl-C.
 
-    Without a terminal, give --count; the tables then follow each other. The other formats have one
-    object for each tube and refresh.
+    On a terminal, keys sort, filter and pause; "?" shows them. Without a terminal, give --count;
+    the tables then follow each other. The other formats have one object for each tube and refresh.
     """
     if not interval > 0:
         raise click.BadParameter("the interval must be longer than 0", param_hint="--interval")
     if count is None and not sys.stdout.isatty():
         raise click.UsageError("The output is not a terminal; give --count.")
+    from taskraft.cli.failures import SIGNALED
+    from taskraft.cli.keyboard import open_keyboard
+    from taskraft.cli.output import TABLES
+    from taskraft.cli.stop_signals import StopSignals
+
+    is_screen = sys.stdout.isatty() and output in TABLES
+    stop = StopSignals()
+    try:
+        with (
+            stop,
+            stop.interrupting(),
+            connect(target, timeout) as client,
+            open_keyboard(is_wanted=is_screen) as keyboard,
+            _open_display(output, is_screen=is_screen) as show,
+        ):
+            _run(client, keyboard, show, TopView(sort=sort), interval, count)
+    except KeyboardInterrupt:
+        if stop.number == signal.SIGTERM:
+            click.get_current_context().exit(SIGNALED + stop.number)
+        raise
+
+
+@contextmanager
+def _open_display(output: str, *, is_screen: bool) -> Iterator[Show]:
+    """Yield a function that shows a sample: on the screen, as tables, or as JSON and so on."""
     from rich.console import Console
     from rich.live import Live
 
-    from taskraft.cli.output import PIPE_COLUMNS, TABLES, write_values
+    from taskraft.cli.output import PIPE_COLUMNS, write_values
 
     width = None if sys.stdout.isatty() else PIPE_COLUMNS
-    console, pause = Console(highlight=False, width=width), threading.Event()
+    console = Console(highlight=False, width=width)
+    with Live(console=console, screen=is_screen, auto_refresh=False) as live:
+
+        def show(sample: TopSample, view: TopView) -> None:
+            rows = arranged(sample.rows, view)
+            if write_values([row._asdict() for row in rows], output):
+                return
+            if is_screen:
+                live.update(_page(rows, sample.state(), view), refresh=True)
+            else:
+                console.print(_table(rows, sample.state()))
+
+        yield show
+
+
+def _run(
+    client: Client,
+    keyboard: Keyboard,
+    show: Show,
+    view: TopView,
+    interval_seconds: float,
+    count: int | None,
+) -> None:
+    """Show samples of the cluster until a key ends the view, or until `count` samples."""
     before: Statistics | None = None
     done = 0
-    with (
-        connect(target, timeout) as client,
-        Live(
-            console=console,
-            screen=console.is_terminal and output in TABLES,
-            auto_refresh=False,
-        ) as live,
-    ):
-        while count is None or done < count:
-            if done:
-                pause.wait(interval)
-            now = client.stats()
-            rows = rows_of(before, now, sort)
-            before, done = now, done + 1
-            if write_values([row._asdict() for row in rows], output):
-                continue
-            table = _table(rows, client.cluster_state())
-            if console.is_terminal:
-                live.update(table, refresh=True)
-            else:
-                console.print(table)
+    while not view.is_ended:
+        now = client.stats()
+        sample = TopSample(rows_of(before, now), functools.cache(client.cluster_state))
+        before, done = now, done + 1
+        show(sample, view)
+        if done == count:
+            return
+        view = _wait(keyboard, show, view, sample, interval_seconds)
 
 
-def rows_of(before: Statistics | None, now: Statistics, sort: str) -> list[TubeRow]:
-    """Return one row per tube; rates are 0 at the first refresh."""
-    earlier = {each.tube: each for each in before.tubes} if before else {}
-    seconds = max(now.now_ms - before.now_ms, 1) / 1_000 if before else 1.0
+def _wait(
+    keyboard: Keyboard, show: Show, view: TopView, sample: TopSample, interval_seconds: float
+) -> TopView:
+    """Wait for the next sample, follow the keys meanwhile, and return the view."""
+    due = monotonic() + interval_seconds
+    while not view.is_ended and (view.is_paused or due > monotonic()):
+        left = None if view.is_paused else max(due - monotonic(), 0)
+        keys = keyboard.read(left)
+        view = functools.reduce(pressed, keys, view)
+        if keys:
+            show(sample, view)
+    return view
 
-    def rate(each: TubeStatistics, call: str) -> float:
-        known = earlier.get(each.tube)
-        if known is None:
-            return 0.0
-        more: int = getattr(each.calls, call) - getattr(known.calls, call)
-        return max(more, 0) / seconds
 
-    rows = [
-        TubeRow(
-            name=each.tube,
-            ready=each.tasks.ready,
-            taken=each.tasks.taken,
-            buried=each.tasks.buried,
-            put=rate(each, "put"),
-            take=rate(each, "take"),
-            ack=rate(each, "ack"),
-            fail=rate(each, "fail"),
-            age_ms=max(now.now_ms - each.oldest_ready_ms, 0) if each.oldest_ready_ms else 0,
-            waiting=each.waiting,
-        )
-        for each in now.tubes
-    ]
-    if sort == "name":
-        return sorted(rows)
-    field = "age_ms" if sort == "age" else sort
-    return sorted(rows, key=lambda row: getattr(row, field), reverse=True)
+def _page(rows: Sequence[TubeRow], state: GetClusterStateResponse, view: TopView) -> Group:
+    """Return the content of the screen: the table below the line with the mode."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(Text(view.status, style="dim"), _table(rows, state))
 
 
 def _table(rows: Sequence[TubeRow], state: GetClusterStateResponse) -> Table:
