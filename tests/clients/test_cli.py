@@ -113,10 +113,20 @@ def test_a_task_is_taken_and_acknowledged(emails, run):
     assert emails.peek(1).state == "DONE"
 
 
+def test_a_yielding_consumer_says_so(emails, run, calls):
+    run("put emails hello")
+    assert run("take emails --wait 0s --ack --yielding --ttr 5s").exit_code == 0
+    assert run("take emails --wait 0s --ack").exit_code == 6
+    takes = [call.request for call in calls.calls if call.method == "TakeTasks"]
+    sources = [take.sources[0].yielding for take in takes]
+    assert sources == [True, False]
+
+
 def test_a_kept_task_is_settled_by_its_token(emails, run):
     run("put emails -", input="1\n2\n3\n")
     assert run("take emails --max 3 --keep -o jsonl").stdout.count("\n") == 3
-    assert run("ack 1 --result done").stdout == "token 1  acked\n"
+    assert run("ack 1 --result done --payload new").stdout == "token 1  acked\n"
+    assert emails.peek(1).payload == b"new"
     assert run("release 2 --delay 30s --reason 'not now'").stdout == "token 2  released\n"
     assert run("bury 3 --reason broken").stdout == "token 3  buried\n"
     assert [task.state for task in emails.list()] == ["DONE", "DELAYED", "BURIED"]

@@ -57,15 +57,23 @@ def _token(text: str) -> int:
 @click.command(epilog=examples("taskraft ack 8589934593 --result '{\"sent\": true}'"))
 @tokens_argument
 @click.option("--result", help="Result, stored with the task if the task is kept.")
+@click.option("--payload", help="New payload of the task, if the task is kept.")
 @output_option("task_service_pb2.Settlement")
 @cluster_options
 def ack(
-    *, tokens: tuple[int, ...], result: str | None, output: str, target: str | None, timeout: float
+    *,
+    tokens: tuple[int, ...],
+    result: str | None,
+    payload: str | None,
+    output: str,
+    target: str | None,
+    timeout: float,
 ) -> None:
     """Acknowledge the tasks with these lease tokens."""
     from taskraft import _settlement
 
-    settle_leases(tokens, _settlement.ack(result), "acked", {}, output, target, timeout)
+    action = _settlement.ack(result, payload=None if payload is None else payload.encode())
+    settle_leases(tokens, action, "acked", {}, output, target, timeout)
 
 
 @click.command(epilog=examples('taskraft release 8589934593 --delay 30s --reason "SMTP is down"'))

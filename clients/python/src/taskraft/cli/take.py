@@ -21,6 +21,7 @@ from taskraft.cli.options import (
 if TYPE_CHECKING:
     from taskraft import TakenTask
     from taskraft._sync_tube import Tube
+    from taskraft._take import TakeOptions
     from taskraft.cli.exec_options import ExecOptions
 
 TIMEOUT_CODE = 6
@@ -49,6 +50,11 @@ PROMPT = "Ack it? [Y/n/r(elease)/b(ury)]"
     "--ack/--keep", "is_ack", default=None, help="Acknowledge at once, or keep the leases."
 )
 @click.option("--ttr", type=DURATION, help="TTR of the leases.")
+@click.option(
+    "--yielding",
+    is_flag=True,
+    help="Let consumers that wait on TUBE without this option take its tasks first.",
+)
 @exec_options
 @raw_option
 @output_option("task_pb2.Task")
@@ -60,6 +66,7 @@ def take(  # noqa: PLR0913 - one argument for each option
     tasks_max: int,
     is_ack: bool | None,
     ttr: float | None,
+    yielding: bool,
     execution: ExecOptions | None,
     raw: bool,
     output: str,
@@ -80,18 +87,19 @@ def take(  # noqa: PLR0913 - one argument for each option
     this command is stopped, COMMAND gets SIGTERM, then SIGKILL, and the task is released
     uncounted. The exit code is 1 if a task was not acknowledged; with --forever it is 0.
     """
+    given: TakeOptions = {"yielding": yielding}
+    if ttr is not None:
+        given["ttr"] = ttr
     if execution is not None:
         with connect(target, timeout) as client:
-            code = _exec(client.tube(tube), execution, wait, tasks_max, ttr)
+            code = _exec(client.tube(tube), execution, wait, tasks_max, given)
         click.get_current_context().exit(code)
     if is_ack is None and not sys.stdin.isatty():
         raise click.UsageError("The input is not a terminal; give --ack or --keep.")
     with connect(target, timeout) as client:
         handle = client.tube(tube)
-        if ttr is None:
-            tasks = handle.take_many(tasks_max, wait=wait, session=False)
-        else:
-            tasks = handle.take_many(tasks_max, wait=wait, session=False, ttr=ttr)
+        given["session"] = False
+        tasks = handle.take_many(tasks_max, wait=wait, **given)
         if not tasks:
             click.echo(NO_TASK.format(tube=tube, wait=wait), err=True)
             click.get_current_context().exit(TIMEOUT_CODE)
@@ -100,7 +108,7 @@ def take(  # noqa: PLR0913 - one argument for each option
             _settle(task, is_ack=is_ack)
 
 
-def _exec(tube: Tube, options: ExecOptions, wait: float, tasks_max: int, ttr: float | None) -> int:
+def _exec(tube: Tube, options: ExecOptions, wait: float, tasks_max: int, given: TakeOptions) -> int:
     """Run a command for tasks, and return the exit code."""
     from taskraft.cli.failures import FAILED, SIGNALED
     from taskraft.cli.take_exec import ExecPlan, run_tasks
@@ -109,7 +117,7 @@ def _exec(tube: Tube, options: ExecOptions, wait: float, tasks_max: int, ttr: fl
         options.command,
         None if options.forever else tasks_max,
         None if options.forever else wait,
-        ttr,
+        given,
         options.result,
         options.grace,
     )

@@ -34,8 +34,7 @@ class ExecPlan(NamedTuple):
     """Maximum number of tasks; None: no limit."""
     wait_seconds: float | None
     """Maximum wait for each task; None: no limit."""
-    ttr_seconds: float | None
-    """TTR of the leases; None: that of the tasks."""
+    take: TakeOptions
     stores_result: bool
     """Store the standard output of the command as the result of the task."""
     grace_seconds: float
@@ -67,7 +66,7 @@ def run_tasks(tube: Tube, plan: ExecPlan) -> ExecEnd:
 
 def _tasks(tube: Tube, plan: ExecPlan, stop: StopSignals) -> Iterator[TakenTask]:
     """Yield tasks, each when the one before is settled."""
-    options: TakeOptions = {} if plan.ttr_seconds is None else {"ttr": plan.ttr_seconds}
+    options = plan.take
     taken = 0
     while plan.tasks_max is None or taken < plan.tasks_max:
         try:
