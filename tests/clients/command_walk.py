@@ -11,7 +11,7 @@ from tests.clients.test_cli_commands import ALL, examples
 VERBS = sorted(path for path, command in ALL.items() if not isinstance(command, click.Group))
 INPUTS = {
     ("apply",): "tubes: [{name: emails, ttr: 7s}]\n",
-    ("import",): '{"format": "taskraft.task.v1", "spec": {"payload": "YQ=="}}\n',
+    ("import",): '{"format": "taskraft.task.v2", "state": "READY", "spec": {"payload": "YQ=="}}\n',
     ("put",): '{"to": "a@b.c"}\n',
 }
 """Standard input of the examples that read their input."""

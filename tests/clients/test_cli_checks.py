@@ -89,7 +89,7 @@ def test_the_walk_sees_the_effect_of_a_line_without_a_mistake(client, path):
     ("line", "text"),
     [
         ("put emails -", '{"a": 1}\n' * 2_500 + "{oops\n"),
-        ("import emails", '{"format": "taskraft.task.v1", "spec": {}}\n{oops\n'),
+        ("import emails", '{"format": "taskraft.task.v2", "spec": {}}\n{oops\n'),
         ("apply -f -", "tubes: [{name: new}, {name: emails, kind: typo}]\n"),
         ("apply -f -", "tubes: [{name: new}, {name: emails, optoins: {}}]\n"),
         ("put emails x --header nonsense", ""),

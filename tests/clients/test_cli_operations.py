@@ -112,36 +112,6 @@ def test_a_wrong_file_is_refused_as_a_whole(own, run, taskraft, tmp_path, conten
     assert len(taskraft.client.list_tubes()) == before
 
 
-# ------------------------------------------------------------------------------- export and import
-
-
-def test_exported_tasks_are_imported_with_their_options(own, run, taskraft, tmp_path):
-    own.put(b"\xff", priority=3, headers={"a": "b"}, type="mail", delay="1h")
-    own.put({"n": 1})
-    path = tmp_path / "tasks.jsonl"
-    assert run(f"export {own.name} --file {path}").exit_code == 0
-    taskraft.client.create_tube(f"{own.name}-copy")
-    assert run(f"import {own.name}-copy {path} --dry-run").stdout == "2 would be imported\n"
-    copy = taskraft.client.tube(f"{own.name}-copy")
-    assert [*copy.list()] == []
-    assert run(f"import {own.name}-copy {path}").stdout == "2 imported\n"
-    first, second = copy.list()
-    assert (first.payload, first.state, first.priority) == (b"\xff", "DELAYED", 3)
-    assert (first.message.spec.type, second.json()) == ("mail", {"n": 1})
-    assert run(f"export {own.name} --where 'state = DELAYED'").stdout.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "line", ["{", "{}", '{"format": "x"}', '{"format": "taskraft.task.v1", "spec": {"typo": 1}}']
-)
-def test_a_wrong_line_stops_an_import_before_the_first_put(calls, run, line):
-    good = '{"format": "taskraft.task.v1", "spec": {"payload": "YQ=="}}'
-    done = run("import emails -", input=f"{good}\n{line}\n")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "line 2" in done.stderr
-    assert not calls.calls
-
-
 def test_progress_passes_all_items_on():
     assert list(shown(range(3), "counting", 3)) == [0, 1, 2]
 

@@ -61,7 +61,8 @@ def test_what_is_another_request_is_put_again(run, monkeypatch, file, name):
 
 def test_parts_are_bounded_by_their_size():
     lines = [put_lines.InputLine(n, bytes(put_lines.PART_BYTES // 2), 0) for n in range(1, 6)]
-    parts = [[line.number for line in part] for part in put_lines._parts(iter(lines))]
+    found = put_lines.parts(iter(lines), lambda line: len(line.payload))
+    parts = [[line.number for line in part] for part in found]
     assert parts == [[1, 2], [3, 4], [5]]
 
 

@@ -19,7 +19,7 @@ from taskraft._handler_slots import waiting_for_tasks
 from taskraft._leader_caller import chosen_request_id
 from taskraft._payload import Payload
 from taskraft._planned_task import PlannedTask, plan_task
-from taskraft._put_messages import SPEC_BYTES, put_messages
+from taskraft._put_messages import SPEC_BYTES, put_messages, spec_of_item
 from taskraft._put_options import PutOptions, spec_of, spec_template
 from taskraft._request_batcher import raise_refused, single_outcome
 from taskraft._task import Task
@@ -153,7 +153,7 @@ class AsyncPuts(AsyncWaits):
 
     async def put_atomic(
         self,
-        payloads: Iterable[Payload],
+        payloads: Iterable[Payload | PlannedTask],
         *,
         room_wait: Duration = 0,
         request_id: str | None = None,
@@ -163,14 +163,14 @@ class AsyncPuts(AsyncWaits):
         """Put all tasks or none, in one message.
 
         Args:
-            payloads: at most 1 000.
+            payloads: at most 1 000. A planned task of this tube is put with its own options.
             room_wait: maximum time to wait on the server for capacity in the tube; 0: do not wait.
             request_id: idempotency key chosen by the caller, see `put`.
             timeout: time limit of the call beyond `room_wait`, retries included.
             **options: options of all tasks, see `PutOptions`.
         """
         shared = spec_template(options, self.name) if options else None
-        specs = [spec_of(payload, shared) for payload in payloads]
+        specs = [spec_of_item(self.name, payload, shared) for payload in payloads]
         request = task_service_pb2.PutTasksRequest(
             request_id=chosen_request_id(request_id),
             tube=self.name,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from taskraft._payload import Payload
     from taskraft._planned_task import PlannedTask
     from taskraft._settlement import Keep, Reason, ReleaseOptions, Settlement
+    from taskraft.v1 import task_pb2
 
 
 class Batch:
@@ -123,12 +124,14 @@ class Batch:
         )
         return self._add(kick=request)
 
-    def bury(self, tube: str, tasks: NamedTasks, *, reason: Reason = "") -> Self:
-        """Bury tasks that have no holder."""
+    def bury(
+        self, tube: str, tasks: NamedTasks, *, reason: Reason | task_pb2.Failure | None = ""
+    ) -> Self:
+        """Bury tasks that have no holder; `reason` None: the tasks get no failure."""
         request = pb.BuryTasksRequest(
             tube=text("tube", tube),
             selector=selector_of(tasks),
-            failure=_settlement.failure_of(reason),
+            failure=None if reason is None else _settlement.failure_of(reason),
         )
         return self._add(bury=request)
 

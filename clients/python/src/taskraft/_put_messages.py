@@ -18,6 +18,24 @@ SPEC_BYTES: Final = 16
 """Approximate size of a task in a message, without payload and headers."""
 
 
+def spec_of_item(
+    tube: str, item: Payload | PlannedTask, shared: task_pb2.TaskSpec | None
+) -> task_pb2.TaskSpec:
+    """Return the message of a payload with the shared options, or of a planned task of the tube.
+
+    Raises:
+        TypeError: a planned task comes with shared options.
+        ValueError: a planned task is for another tube, or depends on planned tasks.
+    """
+    if not isinstance(item, PlannedTask):
+        return spec_of(item, shared)
+    if shared is not None:
+        raise TypeError("options of a put do not apply to planned tasks, which have their own")
+    if item.tube != tube:
+        raise ValueError(f"a task that is planned for {item.tube} cannot be put in {tube}")
+    return item.alone()
+
+
 class _SpecPacker:
     """Collects tasks until a message is full."""
 
@@ -29,24 +47,10 @@ class _SpecPacker:
 
     def add(self, payload: Payload | PlannedTask) -> bool:
         """Add a task; return whether the message is full."""
-        if isinstance(payload, PlannedTask):
-            spec = self._planned(payload)
-        else:
-            spec = spec_of(payload, self._shared)
+        spec = spec_of_item(self._tube, payload, self._shared)
         self._specs.append(spec)
         self._size_bytes += len(spec.payload) + SPEC_BYTES
         return len(self._specs) >= MESSAGE_ITEMS_MAX or self._size_bytes >= MESSAGE_BYTES_MAX
-
-    def _planned(self, task: PlannedTask) -> task_pb2.TaskSpec:
-        if self._shared is not None:
-            raise TypeError(
-                "options of put_many do not apply to planned tasks, which have their own"
-            )
-        if task.tube != self._tube:
-            raise ValueError(
-                f"a task that is planned for {task.tube} cannot be put in {self._tube}"
-            )
-        return task.alone()
 
     def take(self) -> list[task_pb2.TaskSpec]:
         """Return the collected tasks, and start a new message."""

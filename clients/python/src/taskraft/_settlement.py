@@ -46,8 +46,10 @@ PLAIN_ACK: Final = Settlement(ack=Settlement.Ack())
 """Shared by all acknowledgements without a result, so that they are sent as one Settlement."""
 
 
-def failure_of(reason: Reason, *, fatal: bool = False) -> task_pb2.Failure:
-    """Return the failure record for a reason."""
+def failure_of(reason: Reason | task_pb2.Failure, *, fatal: bool = False) -> task_pb2.Failure:
+    """Return the failure record for a reason; a failure of the API stays unchanged."""
+    if isinstance(reason, task_pb2.Failure):
+        return reason
     if not isinstance(reason, str | BaseException):
         raise wrong_type("reason", "a string or an exception", reason)
     if isinstance(reason, HandlerError):

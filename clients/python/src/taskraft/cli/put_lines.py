@@ -15,7 +15,7 @@ import sys
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
@@ -23,10 +23,11 @@ from taskraft import errors
 from taskraft.cli.progress import WorkProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from taskraft import PutOptions, Tube
 
+T = TypeVar("T")
 LINES_AT_ONCE: Final = 4_000
 """Lines that are put before they count as put; the client sends them in several messages."""
 PART_LINES: Final = 1_000
@@ -53,7 +54,7 @@ def put_lines(tube: Tube, options: PutOptions, client_id: str) -> list[int]:
     """
     file = _input_file() if client_id else ""
     done: list[int] = []
-    with _count_told(done), WorkProgress("putting") as progress:
+    with count_told(done), WorkProgress("putting") as progress:
         lines = _counted(progress)
         if file:
             _put_parts(tube, lines, options, file, done)
@@ -68,7 +69,7 @@ def _put_parts(
 ) -> None:
     """Put the lines of a file in parts, each with all its lines or none."""
     name = hashlib.sha256(os.fsencode(file)).hexdigest()[:NAME_DIGITS]
-    for place, part in enumerate(_parts(lines), start=1):
+    for place, part in enumerate(parts(lines, lambda line: len(line.payload)), start=1):
         try:
             done += tube.put_atomic(
                 [line.payload for line in part], request_id=f"{name}-{place}", **options
@@ -80,21 +81,22 @@ def _put_parts(
             ) from None
 
 
-def _parts(lines: Iterator[InputLine]) -> Iterator[list[InputLine]]:
-    part: list[InputLine] = []
+def parts(items: Iterator[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield the items in lists; `size_of` returns the payload bytes of an item."""
+    part: list[T] = []
     size = 0
-    for line in lines:
-        if part and (len(part) == PART_LINES or size + len(line.payload) > PART_BYTES):
+    for item in items:
+        if part and (len(part) == PART_LINES or size + size_of(item) > PART_BYTES):
             yield part
             part, size = [], 0
-        part.append(line)
-        size += len(line.payload)
+        part.append(item)
+        size += size_of(item)
     if part:
         yield part
 
 
 @contextmanager
-def _count_told(done: list[int]) -> Iterator[None]:
+def count_told(done: list[int]) -> Iterator[None]:
     """Tell the number of tasks that were put if not all were put."""
     try:
         yield
