@@ -3,6 +3,7 @@
 import pytest
 
 from taskraft.credentials import CredentialsUnusable, TokenFile, channel_credentials
+from tests.authority import Authority
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def test_connections_without_options_use_no_tls():
 @pytest.mark.parametrize("name", ["CA", "TOKEN", "TOKEN_FILE"])
 def test_credentials_are_read_from_the_environment(monkeypatch, tmp_path, name):
     path = tmp_path / "file"
-    path.write_text("-----BEGIN CERTIFICATE-----")
+    path.write_bytes(Authority(tmp_path).certificate)
     monkeypatch.setenv(f"TASKRAFT_{name}", str(path))
     assert channel_credentials() is not None
 
@@ -41,6 +42,28 @@ def test_unusable_credentials_are_reported_in_one_line(options, part):
     with pytest.raises(CredentialsUnusable) as caught:
         channel_credentials(**options)
     assert part in str(caught.value)
+
+
+def test_a_malformed_ca_is_refused(tmp_path):
+    path = tmp_path / "ca.crt"
+    path.write_text("-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n")
+    with pytest.raises(CredentialsUnusable, match=r"ca\.crt: a certificate in the file is malf"):
+        channel_credentials(ca=path)
+
+
+def test_a_key_of_another_certificate_is_refused(tmp_path):
+    authority = Authority(tmp_path)
+    one, other = authority.server("one"), authority.server("other")
+    assert channel_credentials(cert=one.certificate, key=one.key) is not None
+    with pytest.raises(CredentialsUnusable, match=r"other\.key cannot be used: they do not match"):
+        channel_credentials(cert=one.certificate, key=other.key)
+
+
+def test_a_malformed_certificate_is_refused(tmp_path):
+    files = Authority(tmp_path).server()
+    files.certificate.write_text("-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n")
+    with pytest.raises(CredentialsUnusable, match="one of the files is malformed or encrypted"):
+        channel_credentials(cert=files.certificate, key=files.key)
 
 
 def test_an_empty_token_file_is_refused(tmp_path):

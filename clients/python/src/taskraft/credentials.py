@@ -8,6 +8,7 @@ a token.
 from __future__ import annotations
 
 import os
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 from urllib.parse import quote
@@ -118,11 +119,10 @@ def credentials_of(options: Mapping[str, object]) -> grpc.ChannelCredentials | N
         raise CredentialsUnusable("cert and key must be set together: set both or neither")
     if options["token"] and options["token_file"]:
         raise CredentialsUnusable("token and token_file are both set: set only one of them")
-    credentials = grpc.ssl_channel_credentials(
-        _read(options["ca"], "CERTIFICATE"),
-        _read(options["key"], "PRIVATE KEY"),
-        _read(options["cert"], "CERTIFICATE"),
-    )
+    authority = _read(options["ca"], "CERTIFICATE")
+    key, chain = _read(options["key"], "PRIVATE KEY"), _read(options["cert"], "CERTIFICATE")
+    _check_certificates(options["ca"], options["cert"], options["key"])
+    credentials = grpc.ssl_channel_credentials(authority, key, chain)
     token = _token(options["token"], options["token_file"])
     if token is None and not person:
         return credentials
@@ -152,6 +152,30 @@ def _read(path: object, kind: str) -> bytes | None:
     if f"{kind}-----".encode() not in content:
         raise CredentialsUnusable(f"{path}: the file contains no {kind.lower()} in PEM format")
     return content
+
+
+def _check_certificates(ca: object, cert: object, key: object) -> None:
+    """Check PEM files that can be read: gRPC would write its reason to stderr at each connection.
+
+    Raises:
+        CredentialsUnusable: a CA is malformed, or certificate and key cannot be used together.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_ciphers("ALL:@SECLEVEL=0")  # the server judges the strength of a key
+    if ca:
+        try:
+            context.load_verify_locations(str(ca))
+        except ssl.SSLError as error:
+            raise CredentialsUnusable(f"{ca}: a certificate in the file is malformed") from error
+    if cert:
+        try:
+            context.load_cert_chain(str(cert), str(key), password="")
+        except ssl.SSLError as error:
+            is_pair = "MISMATCH" not in str(error.reason)
+            what = "one of the files is malformed or encrypted" if is_pair else "they do not match"
+            raise CredentialsUnusable(
+                f"certificate {cert} and key {key} cannot be used: {what}"
+            ) from error
 
 
 def _token(token: object, path: object) -> Callable[[], str] | None:

@@ -94,6 +94,8 @@ OWN_CLUSTER: Final[Mapping[str, str]] = {
     "console": "give the option after the command",
 }
 """Commands that ignore options of the root group, with the reason."""
+NODE_COMMANDS: Final = ("serve", "dev")
+"""Commands that run nodes: a node writes the lines of gRPC as records into its log."""
 
 
 class RootGroup(SuggestingGroup):
@@ -142,6 +144,10 @@ class RootGroup(SuggestingGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; refuse options before a command that would ignore them."""
+        if args[0] not in NODE_COMMANDS:
+            # gRPC reads the variable when it is imported. It would write lines about connections
+            # between the lines of the command, which has an error message of its own.
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         name, command, rest = super().resolve_command(ctx, args)
         words = name or ""
         if words not in OWN_CLUSTER:
@@ -164,8 +170,6 @@ class RootGroup(SuggestingGroup):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; print a failure in one line and a hint in another."""
-        # The C core of gRPC would write notes about connections between the lines of a command.
-        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
         try:
             return super().invoke(ctx)
         except (click.exceptions.Exit, click.exceptions.NoArgsIsHelpError):
