@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskraft import Retry
+from taskraft import Client, Retry
 from taskraft.v1 import task_pb2
 
 NEW_FIELDS = ("tube", "id", "created_ms", "since_ms")
@@ -125,6 +125,22 @@ def test_a_buried_task_is_never_ready_and_is_kicked_as_before(pair, run, taskraf
     assert "READY" not in [str(state) for state in states]
     assert copy.kick(1) == 1
     assert copy.take(wait=0).payload == b"a"
+
+
+def test_an_interruption_names_the_tasks_that_are_not_buried(pair, run, monkeypatch):
+    source, copy = pair
+    source.bury(source.put("a"))
+    lines = exported(run)
+    monkeypatch.setattr(Client, "execute", interrupted)
+    done = run("import copy -", input=lines)
+    (task,) = copy.list()
+    assert (done.exit_code, task.state) == (130, "DELAYED")
+    assert f"of the tasks {task.id} to {task.id} of copy, those to bury" in done.stderr
+    assert "at least 1 tasks were put" in done.stderr
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
 
 
 def test_finished_tasks_are_exported_only_when_asked_for(run, emails, taskraft):

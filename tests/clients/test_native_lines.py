@@ -142,11 +142,14 @@ def test_a_failed_connection_leaves_lines_of_the_command_only(situation, authori
 
 @pytest.mark.parametrize("target", ["127.0.0.1:1", "nohost.invalid:7401"])
 def test_an_unreachable_host_leaves_lines_of_the_command_only(target):
-    assert_own(run(["put", "emails", "a", "-t", target]).stderr)
+    done = run(["put", "emails", "a", "-t", target])
+    assert done.returncode == 5
+    assert_own(done.stderr)
 
 
 def test_an_unusable_proxy_leaves_lines_of_the_command_only():
     done = run(["tube", "list", "-t", "nohost.invalid:7401"], grpc_proxy="nonsense://proxy")
+    assert done.returncode == 5
     assert_own(done.stderr)
 
 

@@ -77,6 +77,7 @@ class TaskImport:
                     for one in part
                 ]
                 ids = self._tube.put_atomic(planned, request_id=str(uuid4()))
+                done += ids
                 buried = [
                     (task_id, one.task)
                     for task_id, one in zip(ids, part, strict=True)
@@ -84,7 +85,6 @@ class TaskImport:
                 ]
                 with _unburied_named(self._info.name, [task_id for task_id, _ in buried]):
                     self._bury(buried)
-                done += ids
                 progress.advance(len(part))
 
     def _bury(self, put: Sequence[tuple[int, task_pb2.Task]]) -> None:
