@@ -76,13 +76,13 @@ def test_principals_that_the_file_does_not_name_stay(apply, path):
     audit = f"{{tokens: ['{OTHER}'], grants: [{{role: reader, tubes: ['*']}}]}}"
     added = f"principals: {{audit: {audit}}}"
     shown = apply(added, "--dry-run").stdout
-    assert shown.startswith("+ principal audit\n")
+    assert shown.startswith("principal audit: create\n")
     assert OTHER in shown
     apply(added)
     assert len(read_principals(path)) == 2
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     changed = FILE.replace("producer", "consumer")
-    assert "~ principal billing" in apply(changed).stdout
+    assert "principal billing: update\n" in apply(changed).stdout
     assert list(path.parent.iterdir()) == [path], "a temporary file is left"
 
 
@@ -106,6 +106,7 @@ def test_a_wrong_principal_is_refused_as_by_the_server(apply, path, principal, t
     done = apply(f"principals: {{{principal}}}")
     assert (done.exit_code, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("error: <stdin>:1: principals.")
     assert "my-secret-token" not in done.stderr
     assert not path.exists()
     content = tmp_path / "same.json"
@@ -127,7 +128,7 @@ def test_a_toml_file_keeps_its_comments_and_its_other_principals(apply, tmp_path
     path = tmp_path / "access.toml"
     path.write_text(TOML.replace("DIGEST", OTHER))
     shown = apply(FILE, "--dry-run", name=path.name).stdout
-    assert shown.startswith("+ principal billing\n")
+    assert shown.startswith("principal billing: create\n")
     assert path.read_text() == TOML.replace("DIGEST", OTHER)
     assert actions(apply(FILE, "-o json", name=path.name)) == [("billing", "create")]
     principals = read_principals(path)
@@ -150,6 +151,15 @@ def test_a_missing_toml_file_is_created(apply, tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_text("[principals")
     assert "not TOML" in apply(FILE, name=path.name).stderr
+
+
+def test_a_wrong_principal_is_named_with_its_key_and_its_line(apply):
+    changed = FILE.replace("producer", "owner")
+    told = "error: <stdin>:7: principals.billing.grants[0].role: must be one of admin, "
+    assert apply(changed).stderr.startswith(told)
+    twice = f"{FILE}  other:\n    tokens: ['{DIGEST}']\n"
+    told = "error: <stdin>:8: principals.other: billing has the same token or certificate\n"
+    assert apply(twice).stderr == told
 
 
 def test_nothing_is_written_if_a_tube_of_the_file_is_wrong(apply, path):

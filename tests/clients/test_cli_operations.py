@@ -1,9 +1,8 @@
-"""Commands for operators: apply, export, import, check, doctor, support bundle, top, bench."""
+"""Commands for operators: export, import, check, doctor, support bundle, top, bench."""
 
 import json
 import stat
 import tarfile
-from dataclasses import replace
 
 import pytest
 
@@ -28,88 +27,6 @@ def run_at_node(node, run_remote, monkeypatch):
     """Return a function that runs a line of the command line against a real node."""
     monkeypatch.setenv("TASKRAFT_TARGET", node.target)
     return run_remote
-
-
-# ------------------------------------------------------------------------------------------- apply
-
-
-FILE = """
-tubes:
-  - name: NAME
-    kind: fifottl
-    ttr: 60s
-    retry: {attempts_max: 5, backoff: 1s}
-schedules:
-  - name: NAME
-    cron: "30 2 * * *"
-    tube: NAME
-    payload: {report: all}
-    task: {priority: 3}
-"""
-
-
-def test_a_file_is_applied_once(own, run, taskraft, tmp_path):
-    name = "new"
-    path = tmp_path / "tubes.yaml"
-    path.write_text(FILE.replace("NAME", name))
-
-    def actions(options=""):
-        done = run(f"apply -f {path} {options} -o json")
-        assert done.exit_code == 0, done.output
-        return [(each["kind"], each["action"]) for each in json.loads(done.stdout)]
-
-    assert actions("--dry-run") == [("tube", "create"), ("schedule", "create")]
-    assert taskraft.client.list_tubes([name]) == []
-    assert actions() == [("tube", "create"), ("schedule", "create")]
-    assert taskraft.client.list_tubes([name])[0].options.ttr_ms == 60_000
-    assert actions() == [("tube", "unchanged"), ("schedule", "unchanged")]
-    path.write_text(path.read_text().replace("60s", "2m").replace("30 2", "31 2"))
-    shown_lines = run(f"apply -f {path} --dry-run").stdout
-    assert "ttr_ms: 60000 -> 120000" in shown_lines
-    assert "cron: 30 2 * * * -> 31 2 * * *" in shown_lines
-    assert actions() == [("tube", "update"), ("schedule", "update")]
-    assert taskraft.client.list_tubes([name])[0].options.ttr_ms == 120_000
-    path.write_text(f"tubes: [{{name: {name}, kind: fifo}}, {{name: {name}-b}}]")
-    refused = run(f"apply -f {path}")
-    assert refused.exit_code == 2
-    assert "kind is fixed" in refused.stderr
-    assert taskraft.client.list_tubes([f"{name}-b"]) == []
-
-
-def test_a_part_of_a_retry_policy_leaves_the_defaults_of_the_others(run, taskraft):
-    content = "tubes: [{name: plain}, {name: part, retry: {attempts_max: 5}}]"
-    assert run("apply -f -", input=content).exit_code == 0
-    plain, part = (
-        taskraft.client.list_tubes([name])[0].options.retry for name in ("plain", "part")
-    )
-    assert part == replace(plain, attempts_max=5)
-    assert part.backoff > 0
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "[",
-        "other: []",
-        "tubes: {name: a}",
-        "tubes: [{kind: fifo}]",
-        "tubes: [{name: a, typo: 1}]",
-        "tubes: [{name: a, ttr: soon}]",
-        "tubes: [{name: a, kind: typo}]",
-        "tubes: [{name: a, retry: {typo: 1}}]",
-        "tubes: [{name: a}, {name: a}]",
-        "schedules: [{name: a, cron: '* * * * *', tube: a}]",
-        "schedules: [{name: a, cron: '* * * * *', tube: a, payload: b, typo: 1}]",
-    ],
-)
-def test_a_wrong_file_is_refused_as_a_whole(own, run, taskraft, tmp_path, content):
-    path = tmp_path / "tubes.yaml"
-    path.write_text(content)
-    before = len(taskraft.client.list_tubes())
-    done = run(f"apply -f {path}")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert len(taskraft.client.list_tubes()) == before
 
 
 def test_progress_passes_all_items_on():

@@ -61,6 +61,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "app": LazyCommand("app", "app", "List, check and apply the declarations of an app."),
     "outbox": LazyCommand("outbox", "outbox", "Create the table of an outbox, and put its rows."),
     "apply": LazyCommand("apply", "apply", "Create or update the declarations of a file."),
+    "diff": LazyCommand("apply", "diff", "Show what an apply of a file would change."),
     "export": LazyCommand("transfer", "export", "Write the tasks of a tube as JSON lines."),
     "import": LazyCommand("transfer", "import_", "Put the tasks of an export."),
     "check": LazyCommand("check", "check", "Check the cluster or a tube for monitoring."),

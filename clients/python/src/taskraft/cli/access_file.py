@@ -9,9 +9,13 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from taskraft.cli.declarations import DeclaredChange
+from taskraft.cli.declared_changes import DeclaredChange
+from taskraft.cli.yaml_file import InvalidDeclaration
+
+if TYPE_CHECKING:
+    from taskraft.cli.yaml_file import KeyPath
 
 ROLES: Final = ("admin", "producer", "consumer", "reader")
 _FIELDS: Final = ("tokens", "certificates", "grants")
@@ -35,7 +39,8 @@ class AccessFile:
         declared: principals to create or to change; all others stay as they are.
 
     Raises:
-        ValueError: the file or a declaration is invalid.
+        ValueError: the file is invalid.
+        InvalidDeclaration: a declaration is invalid.
     """
 
     def __init__(self, path: Path, declared: Mapping[str, Any]) -> None:
@@ -99,7 +104,10 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     is_mapping = isinstance(content, dict) and set(content) == {"principals"}
     if not is_mapping or not isinstance(content["principals"], dict):
         raise ValueError(f'{path} must have the mapping "principals", and nothing else')
-    return {name: _principal(name, each) for name, each in content["principals"].items()}
+    try:
+        return {name: _principal(name, each) for name, each in content["principals"].items()}
+    except InvalidDeclaration as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _principal(name: object, declared: object) -> dict[str, Any]:
@@ -107,39 +115,49 @@ def _principal(name: object, declared: object) -> dict[str, Any]:
 
     The field `speaks_for` is there only if it is true.
     """
+    path = ("principals", str(name))
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"principal {name!r}: a name has 1 to 64 of A-Z a-z 0-9 _ . @ -")
-    if not isinstance(declared, dict) or not set(declared) <= {*_FIELDS, _SPEAKS_FOR}:
-        known = ", ".join((*_FIELDS, _SPEAKS_FOR))
-        raise ValueError(f"principal {name}: the fields are {known}")
+        raise InvalidDeclaration(path, "a name has 1 to 64 of A-Z a-z 0-9 _ . @ -")
+    known = (*_FIELDS, _SPEAKS_FOR)
+    if not isinstance(declared, dict):
+        raise InvalidDeclaration(path, f"must be a mapping of {', '.join(known)}")
+    for unknown in declared.keys() - known:
+        raise InvalidDeclaration((*path, str(unknown)), f"the fields are {', '.join(known)}")
     fields = {each: declared.get(each) or [] for each in _FIELDS}
     # The value is left out: it may be a token that was written in place of its digest.
-    if not _are_texts(fields["tokens"], _DIGEST):
-        raise ValueError(f"principal {name}: tokens are digests such as sha256:9f86..., in a list")
-    if not _are_texts(fields["certificates"], re.compile(".+")):
-        raise ValueError(f"principal {name}: certificates are names, in a list")
-    if not _are_grants(fields["grants"]):
-        raise ValueError(f"principal {name}: grants are a list, each with a role and tubes")
-    for grant in fields["grants"]:
-        if grant["role"] not in ROLES:
-            raise ValueError(f"principal {name}: the role is one of {', '.join(ROLES)}")
-        if not grant["tubes"] or not _are_texts(grant["tubes"], _PATTERN):
-            raise ValueError(f"principal {name}: tubes are names or patterns, in a list")
+    _check_texts(
+        fields["tokens"], _DIGEST, (*path, "tokens"), "digests such as sha256:9f86..., in a list"
+    )
+    _check_texts(
+        fields["certificates"], re.compile(".+"), (*path, "certificates"), "names, in a list"
+    )
+    _check_grants(fields["grants"], (*path, "grants"))
     if declared.get(_SPEAKS_FOR, False) not in (True, False):
-        raise ValueError(f"principal {name}: {_SPEAKS_FOR} is true or false")
+        raise InvalidDeclaration((*path, _SPEAKS_FOR), "must be true or false")
     return {**fields, _SPEAKS_FOR: True} if declared.get(_SPEAKS_FOR) else fields
 
 
-def _are_texts(values: object, pattern: re.Pattern[str]) -> bool:
-    return isinstance(values, list) and all(
-        isinstance(each, str) and pattern.fullmatch(each) for each in values
-    )
+def _check_texts(values: object, pattern: re.Pattern[str], path: KeyPath, expected: str) -> None:
+    if not isinstance(values, list):
+        raise InvalidDeclaration(path, f"must be {expected}")
+    for position, each in enumerate(values):
+        if not isinstance(each, str) or not pattern.fullmatch(each):
+            raise InvalidDeclaration((*path, position), f"{path[-1]} must be {expected}")
 
 
-def _are_grants(values: object) -> bool:
-    return isinstance(values, list) and all(
-        isinstance(each, dict) and set(each) == _GRANT_FIELDS for each in values
-    )
+def _check_grants(grants: object, path: KeyPath) -> None:
+    expected = "must be a list, each element with a role and tubes"
+    if not isinstance(grants, list):
+        raise InvalidDeclaration(path, expected)
+    for position, grant in enumerate(grants):
+        here = (*path, position)
+        if not isinstance(grant, dict) or set(grant) != _GRANT_FIELDS:
+            raise InvalidDeclaration(here, f"{path[-1]} {expected}")
+        if grant["role"] not in ROLES:
+            raise InvalidDeclaration((*here, "role"), f"must be one of {', '.join(ROLES)}")
+        if not grant["tubes"]:
+            raise InvalidDeclaration((*here, "tubes"), "must have a name or a pattern")
+        _check_texts(grant["tubes"], _PATTERN, (*here, "tubes"), "names or patterns, in a list")
 
 
 def _check_credentials(principals: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
@@ -148,7 +166,9 @@ def _check_credentials(principals: Mapping[str, Mapping[str, Sequence[str]]]) ->
     for name, credential in _credentials(principals):
         other = holders.setdefault(credential, name)
         if other != name:
-            raise ValueError(f"principals {other} and {name} have the same token or certificate")
+            raise InvalidDeclaration(
+                ("principals", name), f"{other} has the same token or certificate"
+            )
 
 
 def _credentials(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -12,7 +13,7 @@ import click
 from taskraft import catalogue, errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -72,6 +73,26 @@ def report_usage(error: click.ClickException) -> int:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(f"hint:  see: {error.ctx.command_path} --help", err=True)
     return error.exit_code
+
+
+@contextmanager
+def without_code_1() -> Iterator[None]:
+    """Report failures of the block with USAGE in place of FAILED.
+
+    A command needs this if its exit code 1 is a result, as that of `diff`.
+    """
+    try:
+        yield
+    except (click.Abort, click.exceptions.Exit):
+        raise
+    except click.ClickException as error:
+        error.exit_code = max(error.exit_code, USAGE)
+        raise
+    except Exception as error:
+        code = report(error)
+        if code is None:
+            raise
+        raise click.exceptions.Exit(USAGE if code == FAILED else code) from error
 
 
 def _discard_output() -> None:

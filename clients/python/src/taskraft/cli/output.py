@@ -121,15 +121,20 @@ def write_values(values: Sequence[Mapping[str, Any]], output: str) -> bool:
     if output == "json":
         click.echo(json_text(values, indent=2))
     elif output == "yaml":
-        import yaml
-
-        text = yaml.dump([*values], Dumper=_yaml_dumper(), sort_keys=False, allow_unicode=True)
-        click.echo(text, nl=False)
+        click.echo(yaml_text([*values]), nl=False)
     else:
         for line in [_line_of(value, output) for value in values]:
             if line is not None:
                 click.echo(line)
     return True
+
+
+def yaml_text(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return a JSON value as YAML, in the order of its fields."""
+    import yaml
+
+    text: str = yaml.dump(value, Dumper=_yaml_dumper(), sort_keys=False, allow_unicode=True)
+    return text
 
 
 def _yaml_dumper() -> type:
@@ -230,6 +235,17 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         console.print(table)
     for line in written.get().splitlines():
         click.echo(line.rstrip())
+
+
+def write_line(line: str, style: str) -> None:
+    """Print a line; in the style, such as "red", if the output is a terminal with colours."""
+    from rich.console import Console
+    from rich.text import Text
+
+    if sys.stdout.isatty():
+        Console(highlight=False).print(Text(line, style), soft_wrap=True)
+    else:
+        click.echo(line)
 
 
 def show_payload(payload: bytes, characters_max: int | None = None) -> str:

@@ -1,0 +1,211 @@
+"""`taskraft apply` and `taskraft diff`: the differences, what is refused, and where in the file."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from taskraft.cli import declared_changes, failures, output
+from taskraft.cli.declared_changes import DeclaredChange, write_changes
+from tests.clients.command_walk import state_of
+
+FILE = """
+tubes:
+  - name: NAME
+    kind: fifottl
+    ttr: 60s
+    retry: {attempts_max: 5, backoff: 1s}
+schedules:
+  - name: NAME
+    cron: "30 2 * * *"
+    tube: NAME
+    payload: {report: all}
+    task: {priority: 3}
+"""
+CREATED = """\
+tube new: create
++ retry.attempts_max: 5
++ retry.backoff_ms: 1000
++ retry.backoff_ms_max: 600000
++ retry.exhausted: BURY
++ retry.factor_percent: 200
++ retry.jitter_percent: 20
++ ttr_ms: 60000
+schedule new: create
++ catch_up: SKIP
++ cron: 30 2 * * *
++ overlap: ALLOW
++ spec.content_type: application/json
++ spec.payload: '{"report":"all"}'
++ spec.priority: '3'
++ tube: new
+"""
+
+
+@pytest.fixture
+def apply(run, tmp_path):
+    """Return a function that runs a command on the file `tubes.yaml`, and returns the result."""
+    path = tmp_path / "tubes.yaml"
+
+    def invoke(content, options="", command="apply"):
+        path.write_text(content)
+        return run(f"{command} -f {path} {options}")
+
+    return invoke
+
+
+def sorted_parts(text):
+    """Return the lines of each object in alphabetical order, behind its head line."""
+    parts = []
+    for line in text.splitlines():
+        if line.startswith(("+", "-")):
+            parts[-1][1].append(line)
+        else:
+            parts.append((line, []))
+    return [(head, sorted(lines)) for head, lines in parts]
+
+
+def test_a_file_is_applied_once(apply, taskraft):
+    content = FILE.replace("NAME", "new")
+
+    def actions(options=""):
+        done = apply(content, f"{options} -o json")
+        assert done.exit_code == 0, done.output
+        return [(each["kind"], each["action"]) for each in json.loads(done.stdout)]
+
+    assert actions("--dry-run") == [("tube", "create"), ("schedule", "create")]
+    assert taskraft.client.list_tubes(["new"]) == []
+    assert actions() == [("tube", "create"), ("schedule", "create")]
+    assert taskraft.client.list_tubes(["new"])[0].options.ttr_ms == 60_000
+    assert actions() == [("tube", "unchanged"), ("schedule", "unchanged")]
+    content = content.replace("60s", "2m").replace("30 2", "31 2")
+    assert actions() == [("tube", "update"), ("schedule", "update")]
+    assert taskraft.client.list_tubes(["new"])[0].options.ttr_ms == 120_000
+
+
+def test_a_difference_shows_old_and_new_values_as_lines_of_yaml(apply):
+    content = FILE.replace("NAME", "new")
+    shown = apply(content, "--dry-run").stdout
+    assert sorted_parts(shown) == sorted_parts(CREATED)
+    assert apply(content).stdout == shown
+    assert apply(content).stdout == "tube new: unchanged\nschedule new: unchanged\n"
+    changed = content.replace("60s", "2m").replace("priority: 3", "headers: {a.b: c}")
+    assert apply(changed).stdout == (
+        "tube new: update\n- ttr_ms: 60000\n+ ttr_ms: 120000\n"
+        "schedule new: update\n- spec.priority: '3'\n- spec.headers: {}\n"
+        "+ spec.headers:\n+   a.b: Yw==\n"
+    )
+
+
+def test_a_difference_has_colours_on_a_terminal_only(monkeypatch, capsys):
+    changed = [DeclaredChange("tube", "a\x1b[2J", "update", {"ttr_ms": (1, "\x1b[2J")})]
+    write_changes(changed, "table")
+    lines = 'tube a\\u001b[2J: update\n- ttr_ms: 1\n+ ttr_ms: "\\e[2J"\n'
+    assert capsys.readouterr().out == lines
+    monkeypatch.setattr(output.sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    write_changes(changed, "table")
+    assert "\x1b[31m- ttr_ms: 1\x1b[0m" in capsys.readouterr().out
+    assert set(declared_changes._COLOURS) == {"+", "-"}
+
+
+def test_diff_shows_what_apply_would_change_and_tells_by_its_exit_code(apply, taskraft):
+    content = FILE.replace("NAME", "new")
+    before = state_of(taskraft.client)
+    shown = apply(content, command="diff")
+    assert (shown.exit_code, shown.stderr) == (1, "")
+    assert shown.stdout == apply(content, "--dry-run").stdout
+    assert state_of(taskraft.client) == before
+    assert apply(content).exit_code == 0
+    same = apply(content, command="diff")
+    assert (same.exit_code, same.stdout) == (0, apply(content).stdout)
+    assert json.loads(apply(content, "-o json", "diff").stdout)[0]["action"] == "unchanged"
+
+
+def test_a_failure_of_diff_has_another_exit_code_than_a_difference(
+    apply, tmp_path, capsys, monkeypatch
+):
+    assert apply("[", command="diff").exit_code == 2
+    assert apply("principals: {}", f"--access-file {tmp_path}/a.yaml", "diff").exit_code == 2
+    contexts = tmp_path / "contexts.json"
+    contexts.write_text("{")
+    contexts.chmod(0o600)
+    monkeypatch.setenv("TASKRAFT_CONTEXT_FILE", str(contexts))
+    assert apply("tubes: [{name: a}]").exit_code == 1
+    assert apply("tubes: [{name: a}]", command="diff").exit_code == 2
+    with pytest.raises(failures.click.exceptions.Exit) as ended, failures.without_code_1():
+        raise PermissionError(13, "Permission denied")
+    assert ended.value.exit_code == failures.USAGE
+    assert capsys.readouterr().err == "error: Permission denied\n"
+
+
+def test_a_part_of_a_retry_policy_leaves_the_defaults_of_the_others(apply, taskraft):
+    content = "tubes: [{name: plain}, {name: part, retry: {attempts_max: 5}}]"
+    assert apply(content).exit_code == 0
+    plain, part = (
+        taskraft.client.list_tubes([name])[0].options.retry for name in ("plain", "part")
+    )
+    assert part == replace(plain, attempts_max=5)
+    assert part.backoff > 0
+
+
+WRONG = {
+    "[": "1: not YAML: ",
+    "": "1: the file must be a mapping",
+    "a": "1: the file must be a mapping",
+    "other: []": "1: other: the keys are tubes, schedules, principals",
+    "tubes: {name: a}": "1: tubes: must be a list",
+    "tubes:\n- kind: fifo": "2: tubes[0]: must be a mapping with a name",
+    "tubes:\n- name: a\n  typo: 1": "3: tubes[0].typo: a tube has no option typo",
+    "tubes:\n- {name: a}\n- name: b\n  ttr: soon": "4: tubes[1].ttr: ttr must be",
+    "tubes:\n- name: a\n\n  kind: typo": "4: tubes[0].kind: kind must be",
+    "tubes:\n- name: a\n  driver: 7": "3: tubes[0].driver: driver must be",
+    "tubes:\n- name: a\n  profile: 7": "3: tubes[0].profile: profile must be",
+    "tubes:\n- name: a\n  retry:\n    typo: 1": (
+        "4: tubes[0].retry.typo: a retry policy has no part typo"
+    ),
+    "tubes:\n- name: a\n  retry:\n    jitter: 0.1\n    backoff: soon": (
+        "5: tubes[0].retry.backoff: backoff must be"
+    ),
+    "tubes:\n- name: a\n  retry: 7": "3: tubes[0].retry: retry must be",
+    "tubes:\n- name: a\n- name: a": "3: tubes[1].name: a stands twice",
+    "tubes:\n- name: a\n  ttr: 1s\n  ttr: 2s": "4: tubes[0].ttr: the key stands twice",
+    "tubes: []\nschedules: []\ntubes: []": "3: tubes: the key stands twice",
+    "tubes:\n- &a {name: a, ttr: x}\n- {<<: *a, name: b}": "2: tubes[0].ttr: ttr must be",
+    "schedules:\n- name: a\n  tube: a": "2: schedules[0]: cron, payload missing",
+    "schedules:\n- name: a\n  cron: 7\n  tube: a\n  payload: b": "3: schedules[0].cron: cron must",
+    "schedules:\n- name: a\n  cron: x\n  tube: 7\n  payload: b": "4: schedules[0].tube: ",
+    "schedules:\n- name: a\n  cron: x\n  tube: a\n  payload: 2026-01-01": (
+        "5: schedules[0].payload: "
+    ),
+    "schedules:\n- name: a\n  cron: x\n  tube: a\n  payload: b\n  typo: 1": (
+        "6: schedules[0].typo: a schedule has no option typo"
+    ),
+    "schedules:\n- name: a\n  cron: x\n  tube: a\n  payload: b\n  jitter: soon": (
+        "6: schedules[0].jitter: jitter must be"
+    ),
+    "schedules:\n- name: a\n  cron: x\n  tube: a\n  payload: b\n  task:\n    typo: 1": (
+        "7: schedules[0].task.typo: "
+    ),
+    "schedules:\n- name: a\n  cron: x\n  tube: a\n  payload: b\n  task: 1": (
+        "6: schedules[0].task: must be a mapping"
+    ),
+    "tubes:\n- name: emails\n  kind: fifo": "3: tubes[0].kind: kind is fixed at the creation of",
+}
+
+
+@pytest.mark.parametrize("content", WRONG)
+@pytest.mark.parametrize("command", ["apply", "diff"])
+def test_a_wrong_file_is_refused_as_a_whole(apply, taskraft, tmp_path, content, command):
+    before = state_of(taskraft.client)
+    done = apply(content, command=command)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {tmp_path}/tubes.yaml:{WRONG[content]}")
+    assert len(done.stderr.splitlines()) == 1
+    assert state_of(taskraft.client) == before
+
+
+def test_the_standard_input_is_named_in_errors(run):
+    assert run("diff -f -", input="tubes: 7").stderr.startswith("error: <stdin>:1: tubes: must")
