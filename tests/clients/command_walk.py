@@ -1,6 +1,7 @@
 """All command lines that the help shows as examples, and a cluster in which they have an effect."""
 
 import shlex
+from pathlib import Path
 
 import click
 from click.testing import CliRunner
@@ -10,7 +11,8 @@ from tests.clients.test_cli_commands import ALL, examples
 
 VERBS = sorted(path for path, command in ALL.items() if not isinstance(command, click.Group))
 INPUTS = {
-    ("apply",): "tubes: [{name: emails, ttr: 7s}]\n",
+    ("apply",): "schedules: [{name: hourly, cron: 0 * * * *, tube: reports, payload: a}]\n",
+    ("diff",): "tubes: [{name: emails, ttr: 7s}]\n",
     ("import",): '{"format": "taskraft.task.v2", "state": "READY", "spec": {"payload": "YQ=="}}\n',
     ("put",): '{"to": "a@b.c"}\n',
 }
@@ -38,6 +40,16 @@ def with_option(words, *option):
     """Return a command line with an option, which stands before "--"."""
     end = words.index("--") if "--" in words else len(words)
     return [*words[:end], *option, *words[end:]]
+
+
+def of_this_cluster(words, path):
+    """Return a line with the name of the only member, and with a file in place of the input."""
+    names = {"n4": "memory"}
+    if path in INPUTS:
+        file = Path("input")
+        file.write_text(INPUTS[path])
+        names["-"] = str(file)
+    return [names.get(name, name) for name in words]
 
 
 def stock(client):

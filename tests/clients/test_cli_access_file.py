@@ -144,6 +144,25 @@ def test_a_toml_file_keeps_its_comments_and_its_other_principals(apply, tmp_path
     read_principals(path)
 
 
+@pytest.mark.parametrize("name", ["access.json", "access.toml"])
+def test_prune_removes_the_principals_that_the_file_does_not_name(apply, tmp_path, name):
+    path = tmp_path / name
+    other = f"  audit:\n    tokens: ['{OTHER}']\n    grants: [{{role: reader, tubes: ['*']}}]\n"
+    apply(FILE + other, name=name)
+    assert len(read_principals(path)) == 2
+    assert actions(apply("schedules: []", "--prune --dry-run -o json", name=name)) == []
+    assert apply(FILE, "--prune", name=name).exit_code == 2, "no terminal, and no --yes"
+    assert len(read_principals(path)) == 2
+    pruned = actions(apply(FILE, "--prune --yes -o json", name=name))
+    assert pruned == [("billing", "unchanged"), ("audit", "delete")]
+    assert len(read_principals(path)) == 1
+    assert read_principals(path).principal("billing").credentials == {DIGEST, "billing.example"}
+
+
+def test_prune_of_principals_needs_the_access_file(run):
+    assert "give --access-file" in run("apply -f - --prune --yes", input="principals: {}").stderr
+
+
 def test_a_missing_toml_file_is_created(apply, tmp_path):
     path = tmp_path / "access.toml"
     apply(FILE, name=path.name)

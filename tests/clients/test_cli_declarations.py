@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from taskraft.cli import declared_changes, failures, output
+from taskraft import errors
+from taskraft.cli import confirmation, declared_changes, failures, output, pruning
 from taskraft.cli.declared_changes import DeclaredChange, write_changes
 from tests.clients.command_walk import state_of
 
@@ -47,9 +48,9 @@ def apply(run, tmp_path):
     """Return a function that runs a command on the file `tubes.yaml`, and returns the result."""
     path = tmp_path / "tubes.yaml"
 
-    def invoke(content, options="", command="apply"):
+    def invoke(content, options="", command="apply", **more):
         path.write_text(content)
-        return run(f"{command} -f {path} {options}")
+        return run(f"{command} -f {path} {options}", **more)
 
     return invoke
 
@@ -209,3 +210,92 @@ def test_a_wrong_file_is_refused_as_a_whole(apply, taskraft, tmp_path, content, 
 
 def test_the_standard_input_is_named_in_errors(run):
     assert run("diff -f -", input="tubes: 7").stderr.startswith("error: <stdin>:1: tubes: must")
+
+
+# ----------------------------------------------------------------------------------------- --prune
+
+
+@pytest.fixture
+def stocked(taskraft, apply):
+    """Return the client of a cluster with the tube `emails` and the objects of the file."""
+    assert apply(FILE.replace("NAME", "new")).exit_code == 0
+    return taskraft.client
+
+
+def names_of(client):
+    tubes, schedules = client.list_tubes(), client.schedules.list()
+    return [each.name for each in tubes], [each.name for each in schedules]
+
+
+def test_prune_deletes_the_objects_of_a_kind_that_the_file_has(stocked, apply):
+    assert names_of(stocked) == (["emails", "new"], ["new"])
+    assert apply("tubes: [{name: new}, {name: emails}]", "--prune --yes").exit_code == 0
+    assert names_of(stocked) == (["emails", "new"], ["new"]), "a kind without a key was pruned"
+    assert apply("schedules:", "--prune --yes").exit_code == 0
+    assert names_of(stocked)[1] == ["new"], "a key without a value was taken for an empty list"
+    done = apply("tubes: [{name: more}]\nschedules: []", "--prune --yes")
+    assert done.stdout == (
+        "tube more: create\nschedule new: delete\ntube emails: delete\ntube new: delete\n"
+    )
+    assert names_of(stocked) == (["more"], [])
+
+
+def test_diff_and_a_dry_run_list_what_prune_would_delete(stocked, apply):
+    before = state_of(stocked)
+    listed = "schedule new: delete\n"
+    dry = apply("schedules: []", "--prune --dry-run")
+    assert (dry.exit_code, dry.stdout) == (0, listed)
+    shown = apply("schedules: []", "--prune", "diff")
+    assert (shown.exit_code, shown.stdout) == (1, listed)
+    assert apply("schedules: []", "", "diff").exit_code == 0
+    assert state_of(stocked) == before
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("y\n", 0)])
+def test_prune_asks_only_if_it_deletes_something(stocked, apply, monkeypatch, answer, code):
+    content = FILE.replace("NAME", "new")
+    monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
+    unasked = apply(content.replace("tubes:", "tubes:\n  - name: emails"), "--prune")
+    assert (unasked.exit_code, unasked.stderr) == (0, "")
+    done = apply("schedules: []", "--prune", input=answer)
+    assert "Delete schedule new? [y/N]" in done.stderr
+    assert done.exit_code == code
+    assert names_of(stocked)[1] == ([] if code == 0 else ["new"])
+
+
+def test_prune_refuses_tubes_with_tasks_or_in_use_by_name_before_the_first_change(stocked, apply):
+    stocked.tube("emails").put("a")
+    stocked.create_tube("dead")
+    stocked.create_tube("free")
+    before = state_of(stocked)
+    done = apply("tubes: [{name: more, dead_letter_tube: dead}]", "--prune --yes")
+    assert (done.exit_code, done.stdout) == (failures.CONFLICT, "")
+    assert done.stderr.splitlines()[0] == (
+        "error: TUBE_BUSY: only tubes without tasks and use are deleted: dead is the tube of dead "
+        "letters of more; emails has 1 task; new is the tube of schedule new"
+    )
+    assert state_of(stocked) == before
+    assert apply("tubes: []", "--prune", "diff").exit_code == failures.CONFLICT
+
+
+def test_a_tube_that_became_busy_since_the_check_is_named(stocked, apply, monkeypatch):
+    stocked.tube("emails").put("a")
+    taken = stocked.tube("emails").take(wait=0)
+    monkeypatch.setattr(pruning, "_use_of", lambda *_: "")
+    done = apply("tubes: [{name: new}]", "--prune --yes")
+    assert done.exit_code == failures.CONFLICT
+    assert "TUBE_BUSY: emails: 1 tasks are taken" in done.stderr
+    taken.ack()
+
+
+def test_prune_leaves_the_schedules_of_apps(stocked, apply):
+    planned = stocked.tube("new").task("a", headers={"taskraft-app": "shop"})
+    stocked.schedules.create("shop/nightly", "0 0 * * *", planned)
+    assert apply("schedules: []", "--prune --yes").stdout == "schedule new: delete\n"
+    assert names_of(stocked)[1] == ["shop/nightly"]
+
+
+def test_prune_needs_to_see_whose_a_schedule_is(stocked):
+    hidden = replace(stocked.schedules.get("new"), spec=None)
+    with pytest.raises(errors.NotAllowed, match=r'the schedule "new", .* to read "new"'):
+        pruning.schedules_to_delete((), {"new": hidden})

@@ -36,23 +36,29 @@ class AccessFile:
 
     Args:
         path: the file, whose name ends in ".toml" or ".json"; it may be missing.
-        declared: principals to create or to change; all others stay as they are.
+        declared: principals to create or to change.
+        prune: True: delete all others; False: they stay as they are.
 
     Raises:
         ValueError: the file is invalid.
         InvalidDeclaration: a declaration is invalid.
     """
 
-    def __init__(self, path: Path, declared: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, declared: Mapping[str, Any], *, prune: bool) -> None:
         if path.suffix not in (".toml", ".json"):
             raise ValueError(f"{path}: the name of the access file must end in .toml or .json")
         self._path: Final = path
         present = _read(path)
         wanted = {name: _principal(name, each) for name, each in declared.items()}
-        self._principals: Final = {**present, **wanted}
+        self._principals: Final = wanted if prune else {**present, **wanted}
         _check_credentials(self._principals)
         self.changes: Final = [
-            _change(name, each, present.get(name)) for name, each in wanted.items()
+            *(_change(name, each, present.get(name)) for name, each in wanted.items()),
+            *(
+                DeclaredChange("principal", name, "delete")
+                for name in present
+                if name not in self._principals
+            ),
         ]
 
     def save(self) -> None:
@@ -84,7 +90,9 @@ class AccessFile:
         text = self._path.read_text() if self._path.exists() else "[principals]\n"
         document = tomlkit.parse(text)
         for change in self.changes:
-            if change.action != "unchanged":
+            if change.action == "delete":
+                del document["principals"][change.name]
+            elif change.action != "unchanged":
                 declared = self._principals[change.name]
                 document["principals"][change.name] = declared
         return tomlkit.dumps(document)

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, ParamSpec
+from typing import IO, TYPE_CHECKING, NamedTuple, ParamSpec
 
 import click
 
+from taskraft.cli.confirmation import WITH_PRUNE, Confirmation, destroys
 from taskraft.cli.options import cluster_options, connect, examples, output_option
 from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from taskraft.cli.access_file import AccessFile
+    from taskraft.cli.declarations import DeclarationPlan
     from taskraft.cli.declared_changes import DeclaredChange
 
 Params = ParamSpec("Params")
 
 
-def file_options(command: Callable[Params, None]) -> Callable[Params, None]:
-    """Add the options for the files of `apply` and `diff`."""
+def declaration_options(command: Callable[Params, None]) -> Callable[Params, None]:
+    """Add the options of `apply` and `diff` that choose the objects to compare."""
     for option in (
+        click.option(
+            "--prune",
+            is_flag=True,
+            help="Also delete the objects that the file does not name, of the kinds that it has.",
+        ),
         click.option(
             "--access-file",
             type=click.Path(dir_okay=False, path_type=Path),
@@ -44,17 +53,19 @@ def file_options(command: Callable[Params, None]) -> Callable[Params, None]:
         "taskraft apply -f - < tubes.yaml",
         "taskraft apply -f - --dry-run < tubes.yaml",
         "taskraft apply -f - --access-file access.json < cluster.yaml",
+        "taskraft apply -f - --prune --yes < tubes.yaml",
     )
 )
-@file_options
-@click.option("--dry-run", is_flag=True, help="Change nothing; show the differences.")
+@declaration_options
 @output_option(fields("kind", "name", "action", "differences"))
+@destroys("Deleted objects must be created again.", only=WITH_PRUNE)
 @cluster_options
 def apply(
     *,
     file: IO[str],
     access_file: Path | None,
-    dry_run: bool,
+    prune: bool,
+    confirmation: Confirmation,
     output: str,
     target: str | None,
     timeout: float,
@@ -65,10 +76,26 @@ def apply(
     the first change. Principals are written into an access file, because each node reads the rights
     from its own file. The output shows the changed fields as lines of YAML, the old value behind
     "-" and the new value behind "+".
+
+    With --prune, objects that the file does not name are deleted if the file has the key of their
+    kind ("tubes", "schedules", "principals") with a value, which may be empty. A tube with tasks,
+    with waiting consumers, of a schedule or for the dead letters of a declared tube refuses the
+    whole command. Schedules of apps stay, see `taskraft app apply`.
     """
     from taskraft.cli.declared_changes import write_changes
+    from taskraft.cli.output import terminal_text
 
-    write_changes(_changes(file, access_file, target, timeout, is_applied=not dry_run), output)
+    confirmation.check_input()
+    with _compared(file, access_file, target, timeout, prune=prune) as comparison:
+        changes = comparison.changes
+        deleted = [f"{each.kind} {each.name}" for each in changes if each.action == "delete"]
+        if not confirmation.only_if(deleted).allows(
+            lambda: f"Delete {terminal_text(', '.join(deleted))}?",
+            lambda: write_changes(changes, output),
+        ):
+            return
+        comparison.apply()
+    write_changes(changes, output)
 
 
 @click.command(
@@ -77,53 +104,72 @@ def apply(
         "taskraft diff -f - --access-file access.json < cluster.yaml",
     )
 )
-@file_options
+@declaration_options
 @output_option(fields("kind", "name", "action", "differences"))
 @cluster_options
 def diff(
     *,
     file: IO[str],
     access_file: Path | None,
+    prune: bool,
     output: str,
     target: str | None,
     timeout: float,
 ) -> None:
     """Show what `taskraft apply` would change; change nothing.
 
-    Exit code 0: no differences; 1: differences. A failure without an exit code of its own has the
-    exit code 2 here.
+    Exit code 0: no differences; 1: differences; 2 or more: failure.
     """
     from taskraft.cli import failures
     from taskraft.cli.declared_changes import write_changes
 
-    with failures.without_code_1():
-        changes = _changes(file, access_file, target, timeout, is_applied=False)
-        write_changes(changes, output)
-    if any(change.action != "unchanged" for change in changes):
+    with (
+        failures.without_code_1(),
+        _compared(file, access_file, target, timeout, prune=prune) as comparison,
+    ):
+        write_changes(comparison.changes, output)
+    if any(change.action != "unchanged" for change in comparison.changes):
         sys.exit(1)
 
 
-def _changes(
-    file: IO[str], access_file: Path | None, target: str | None, timeout: float, *, is_applied: bool
-) -> list[DeclaredChange]:
-    """Compare a file with the cluster and the access file; apply the differences if asked."""
+class Comparison(NamedTuple):
+    """A file of declarations, compared with the cluster and with the access file."""
+
+    plan: DeclarationPlan | None
+    """None: the file has nothing for the cluster, which is then not called."""
+    rights: AccessFile | None
+
+    @property
+    def changes(self) -> list[DeclaredChange]:
+        """The objects of the file, and those to delete."""
+        return [change for part in self if part is not None for change in part.changes]
+
+    def apply(self) -> None:
+        """Change the cluster, then the access file."""
+        if self.plan is not None:
+            self.plan.apply()
+        if self.rights is not None:
+            self.rights.save()
+
+
+@contextmanager
+def _compared(
+    file: IO[str], access_file: Path | None, target: str | None, timeout: float, *, prune: bool
+) -> Iterator[Comparison]:
+    """Check a file, and compare it with the cluster and the access file."""
     from taskraft.cli.access_file import AccessFile
-    from taskraft.cli.declarations import DeclarationFile, DeclarationPlan
+    from taskraft.cli.declarations import KINDS, DeclarationFile, DeclarationPlan
 
     declared = DeclarationFile.load(file)
-    if declared.principals and access_file is None:
+    prunes_principals = prune and "principals" in declared.kinds
+    if (declared.principals or prunes_principals) and access_file is None:
         raise click.UsageError("The file has principals; give --access-file.")
-    with declared.yaml.locating():
-        rights = AccessFile(access_file, declared.principals) if access_file is not None else None
-    changes: list[DeclaredChange] = []
-    if declared.tubes or declared.schedules:
-        with connect(target, timeout) as client:
-            plan = DeclarationPlan(client, declared)
-            if is_applied:
-                plan.apply()
-        changes += plan.changes
-    if rights is not None:
-        if is_applied:
-            rights.save()
-        changes += rights.changes
-    return changes
+    rights = None
+    if access_file is not None:
+        with declared.yaml.locating():
+            rights = AccessFile(access_file, declared.principals, prune=prunes_principals)
+    if not (declared.tubes or declared.schedules or (prune and declared.kinds.intersection(KINDS))):
+        yield Comparison(None, rights)
+        return
+    with connect(target, timeout) as client:
+        yield Comparison(DeclarationPlan(client, declared, prune=prune), rights)

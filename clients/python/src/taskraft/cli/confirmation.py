@@ -33,6 +33,9 @@ class Condition(NamedTuple):
 BY_FILTER: Final = Condition("With --where", lambda given: bool(given["where"]))
 """A filter may select other tasks than the caller has in mind; ids are the caller's choice."""
 
+WITH_PRUNE: Final = Condition("With --prune", lambda given: bool(given["prune"]))
+"""Without the option, a declared object that is gone stays on the cluster."""
+
 
 class Confirmation(NamedTuple):
     """What a command line says about its confirmation."""
@@ -40,6 +43,10 @@ class Confirmation(NamedTuple):
     is_needed: bool
     yes: bool
     dry_run: bool
+
+    def only_if(self, destroys_something: object) -> Confirmation:
+        """Return the confirmation of a command line that may turn out to destroy nothing."""
+        return self._replace(is_needed=self.is_needed and bool(destroys_something))
 
     def check_input(self) -> None:
         """Check that the command can ask, if it must.

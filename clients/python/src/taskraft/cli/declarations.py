@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from taskraft import errors
 from taskraft.cli.declared_objects import DeclaredTube, declared_schedule, schedule_change
 from taskraft.cli.yaml_file import InvalidDeclaration, YamlFile
 
 if TYPE_CHECKING:
     from taskraft import Client
+    from taskraft.cli.declared_changes import DeclaredChange
 
 KINDS: Final = ("tubes", "schedules")
 
@@ -23,6 +25,8 @@ class DeclarationFile:
     schedules: list[dict[str, Any]]
     principals: dict[str, Any]
     """Principals by name, in the form of the access file."""
+    kinds: frozenset[str]
+    """Kinds whose key has a value in the file, which may be empty: the scope of --prune."""
 
     @classmethod
     def load(cls, file: IO[str]) -> DeclarationFile:
@@ -43,7 +47,8 @@ class DeclarationFile:
             principals = content.get("principals") or {}
             if not isinstance(principals, dict):
                 raise InvalidDeclaration(("principals",), "must be a mapping of names")
-        return cls(yaml, tubes, schedules, principals)
+        kinds = frozenset(kind for kind, value in content.items() if value is not None)
+        return cls(yaml, tubes, schedules, principals, kinds)
 
 
 def _known_kinds() -> str:
@@ -69,11 +74,17 @@ def _entries(kind: str, entries: object) -> list[dict[str, Any]]:
 class DeclarationPlan:
     """The differences between declarations and a cluster, checked as a whole before a change.
 
+    Args:
+        client: client of the cluster.
+        declared: the file.
+        prune: True: delete the tubes and schedules that the file does not name.
+
     Raises:
         ValueError: a declaration is malformed, or changes a property that is fixed.
+        TubeBusy: a tube to delete has tasks or is in use.
     """
 
-    def __init__(self, client: Client, declared: DeclarationFile) -> None:
+    def __init__(self, client: Client, declared: DeclarationFile, *, prune: bool) -> None:
         self._client = client
         with declared.yaml.locating():
             self._tubes = {
@@ -84,36 +95,66 @@ class DeclarationPlan:
                 each["name"]: declared_schedule(client, each, ("schedules", position))
                 for position, each in enumerate(declared.schedules)
             }
-            present = {each.name: each for each in client.list_tubes()}
-            present_schedules = {each.name: each for each in client.schedules.list()}
-            self.changes: Final = [
-                *(each.change(present.get(name)) for name, each in self._tubes.items()),
+            self._present = {each.name: each for each in client.list_tubes()}
+            self._present_schedules = {each.name: each for each in client.schedules.list()}
+            changes = [
+                *(each.change(self._present.get(name)) for name, each in self._tubes.items()),
                 *(
-                    schedule_change(each, present_schedules.get(name))
+                    schedule_change(each, self._present_schedules.get(name))
                     for name, each in self._wanted.items()
                 ),
             ]
+        self._deletions: Final = self._deletions_of(declared.kinds) if prune else []
+        self.changes: Final = [*changes, *self._deletions]
 
     def apply(self) -> None:
-        """Create and update the tubes that differ, then the schedules that differ."""
+        """Create and update the tubes that differ, then schedules; then delete the others."""
         for change in self.changes:
-            if change.action == "unchanged":
+            if change.action in ("create", "update"):
+                self._create_or_update(change)
+        for change in self._deletions:
+            if change.kind == "schedule":
+                self._client.schedules.delete(change.name)
                 continue
-            if change.kind == "tube":
-                self._tubes[change.name].ensure(self._client)
-                continue
-            wanted = self._wanted[change.name]
-            if change.action == "update":
-                self._client.schedules.update(wanted)
-                continue
-            assert wanted.task is not None, "a declared schedule has a task"
-            self._client.schedules.create(
-                wanted.name,
-                wanted.cron,
-                wanted.task,
-                time_zone=wanted.time_zone,
-                jitter=wanted.jitter_ms / 1_000,
-                catch_up=wanted.catch_up,
-                overlap=wanted.overlap,
-                paused=wanted.paused,
-            )
+            try:
+                self._client.drop_tube(change.name)
+            except errors.TubeBusy as error:  # since the check; the server's text has no name
+                raise errors.TubeBusy(f"{change.name}: {error}") from None
+
+    def _deletions_of(self, kinds: frozenset[str]) -> list[DeclaredChange]:
+        """Return the deletions of the kinds: schedules first, because they use tubes."""
+        from taskraft.cli.pruning import schedules_to_delete, tubes_to_delete
+
+        deletions = []
+        schedules = {**self._present_schedules, **self._wanted}
+        if "schedules" in kinds:
+            deletions = schedules_to_delete(self._wanted, self._present_schedules)
+            for change in deletions:
+                del schedules[change.name]
+        if "tubes" in kinds:
+            users = {each.tube: f"schedule {name}" for name, each in schedules.items()}
+            for name, tube in self._tubes.items():
+                users[tube.dead_letter_tube(self._present.get(name))] = f"dead letters of {name}"
+            names = self._present.keys() - self._tubes.keys()
+            deletions += tubes_to_delete(self._client, names, users)
+        return deletions
+
+    def _create_or_update(self, change: DeclaredChange) -> None:
+        if change.kind == "tube":
+            self._tubes[change.name].ensure(self._client)
+            return
+        wanted = self._wanted[change.name]
+        if change.action == "update":
+            self._client.schedules.update(wanted)
+            return
+        assert wanted.task is not None, "a declared schedule has a task"
+        self._client.schedules.create(
+            wanted.name,
+            wanted.cron,
+            wanted.task,
+            time_zone=wanted.time_zone,
+            jitter=wanted.jitter_ms / 1_000,
+            catch_up=wanted.catch_up,
+            overlap=wanted.overlap,
+            paused=wanted.paused,
+        )

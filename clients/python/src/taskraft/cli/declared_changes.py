@@ -17,13 +17,13 @@ _PAYLOAD: Final = "spec.payload"
 
 @dataclass(frozen=True, slots=True)
 class DeclaredChange:
-    """An object that is created or changed, or stays as it is."""
+    """An object that is created, changed or deleted, or stays as it is."""
 
     kind: str
     """Either "tube", "schedule" or "principal"."""
     name: str
     action: str
-    """Either "create", "update" or "unchanged"."""
+    """Either "create", "update", "delete" or "unchanged"."""
     differences: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """Values before and after, by the path of the field."""
 

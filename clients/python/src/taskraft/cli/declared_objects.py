@@ -87,6 +87,11 @@ class DeclaredTube:
         action = "update" if differences else "unchanged"
         return DeclaredChange("tube", self.name, action, differences)
 
+    def dead_letter_tube(self, found: TubeInfo | None) -> str:
+        """Return the dead-letter tube after the tube is applied; empty: none."""
+        present = found.options.dead_letter_tube if found is not None else ""
+        return str(self.settings.get("dead_letter_tube", present))
+
     def ensure(self, client: Client) -> None:
         """Create the tube, or bring its options into force."""
         client.ensure_tube(self.name, **self.fixed, **self.settings)

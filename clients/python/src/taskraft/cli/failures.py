@@ -86,8 +86,7 @@ def without_code_1() -> Iterator[None]:
     except (click.Abort, click.exceptions.Exit):
         raise
     except click.ClickException as error:
-        error.exit_code = max(error.exit_code, USAGE)
-        raise
+        raise click.exceptions.Exit(max(report_usage(error), USAGE)) from error
     except Exception as error:
         code = report(error)
         if code is None:
