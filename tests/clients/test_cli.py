@@ -257,7 +257,7 @@ def test_the_feed_of_a_tube_that_does_not_exist_is_not_found(calls, emails, run,
     asked = len(calls.requests("ReadChanges"))
     done = run(f"feed tail emails {name} -n 1")
     assert (done.exit_code, done.stdout) == (3, "")
-    assert f'the tube "{name}" does not exist' in done.stderr
+    assert f"no tube is called '{name}'" in done.stderr
     assert len(calls.requests("ReadChanges")) == asked
 
 

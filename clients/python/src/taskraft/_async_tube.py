@@ -94,4 +94,4 @@ class AsyncTube(AsyncPuts, AsyncMoves):
         )
         for statistics in response.tubes:
             return TubeStatistics.of(statistics)
-        raise errors.TubeNotFound(f'the tube "{self.name}" does not exist')
+        raise errors.TubeNotFound.named(self.name)

@@ -248,7 +248,7 @@ class ClusterReads:
                 self.client.stats([name], timeout=self._timeout),
             )
             if not infos or not counts.tubes:
-                raise errors.TubeNotFound(f'the tube "{name}" does not exist')
+                raise errors.TubeNotFound.named(name)
             tube = CountedTube(infos[0], counts.tubes[0])
             return CountedTubes((tube,), counts.total, counts.now_ms, counts.revision)
 

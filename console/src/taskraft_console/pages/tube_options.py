@@ -80,7 +80,7 @@ async def update_options(client: AsyncClient, name: str, form: Mapping[str, str]
     """
     found = await client.list_tubes([name])
     if not found:
-        raise errors.TubeNotFound(f'the tube "{name}" does not exist')
+        raise errors.TubeNotFound.named(name)
     changes = value_changes(FIELDS, option_values(found[0]), form)
     check_unchanged(changes, form)
     settings, reset = update_arguments(changes)

@@ -293,7 +293,7 @@ def message_too_large(raw: bytes) -> CallRefused:
 
 def tube_not_found(name: str) -> CallRefused:
     """Return the exception for a call that names a tube that does not exist."""
-    return CallRefused(_Reason.TUBE_NOT_FOUND, f'there is no tube "{name}"', {"tube": name})
+    return CallRefused(_Reason.TUBE_NOT_FOUND, f"no tube is called {name!r}", {"tube": name})
 
 
 def task_not_found(item: int, task_id: int) -> error_pb2.ItemError:

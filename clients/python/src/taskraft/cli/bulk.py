@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from taskraft.cli.confirmation import Condition, Confirmation, destroys
+from taskraft.cli.names import TUBE
 from taskraft.cli.options import (
     SuggestingGroup,
     cluster_options,
@@ -48,9 +49,9 @@ def bulk() -> None:
     )
 )
 @click.argument("action", type=click.Choice(ACTIONS))
-@click.argument("tube")
+@click.argument("tube", type=TUBE)
 @click.option("--where", default="", help="Filter of the tasks, see docs/filters.md. Default: all.")
-@click.option("--to", default="", help="Target tube of move.")
+@click.option("--to", type=TUBE, default="", help="Target tube of move.")
 @click.option("--reason", default="", help="Reason of bury.")
 @click.option(
     "--rate",

@@ -158,7 +158,9 @@ def tube(  # noqa: PLR0913 - one argument for each option
         _end([HealthFinding(name, Level.UNKNOWN, f"{error.reason}: {error}")], output, tube=name)
     found = [each for each in answer.tubes if each.tube == name]
     if not found:
-        _end([HealthFinding(name, Level.UNKNOWN, "the tube does not exist")], output, tube=name)
+        missing = errors.TubeNotFound.named(name)
+        finding = HealthFinding(name, Level.UNKNOWN, f"{missing.reason}: {missing}")
+        _end([finding], output, tube=name)
     measured = [*figures.of_tube(found[0], answer.now_ms, **limits)]
     _end(list(of_tube(found[0], answer.now_ms, **limits)), output, measured, tube=name)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from taskraft.cli.names import TUBE
 from taskraft.cli.options import (
     SuggestingGroup,
     check_tubes,
@@ -37,7 +38,7 @@ def feed() -> None:
         "taskraft feed tail emails", "taskraft feed tail --from-start --no-follow -o jsonl"
     )
 )
-@click.argument("tubes", metavar="[TUBE]...", nargs=-1)
+@click.argument("tubes", metavar="[TUBE]...", type=TUBE, nargs=-1)
 @click.option("--from-start", is_flag=True, help="Start at the oldest event that is kept.")
 @click.option(
     "--follow/--no-follow",

@@ -335,7 +335,7 @@ def check_tubes(names: Iterable[str], found: Iterable[str]) -> None:
     from taskraft import errors
 
     for name in sorted(set(names).difference(found)):
-        raise errors.TubeNotFound(f'the tube "{name}" does not exist')
+        raise errors.TubeNotFound.named(name)
 
 
 def client_id_option(command: Callable[Params, None]) -> Callable[Params, None]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec
 
 import click
 
+from taskraft.cli.names import TUBE
 from taskraft.cli.options import DURATION
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ _OPTIONS: Final = (
         help="Treatment of acknowledged tasks.",
     ),
     click.option("--retain", type=DURATION, help="Time for which finished tasks are kept."),
-    click.option("--dead-letter-tube", help="Tube for exhausted and rejected tasks."),
+    click.option("--dead-letter-tube", type=TUBE, help="Tube for exhausted and rejected tasks."),
 )
 
 

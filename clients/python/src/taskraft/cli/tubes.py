@@ -242,6 +242,7 @@ def list_tubes(*, names: tuple[str, ...], output: str, target: str | None, timeo
     """List all tubes, or those whose names match a PATTERN with "*"."""
     with connect(target, timeout) as client:
         tubes = client.list_tubes(names)
+    check_tubes((name for name in names if "*" not in name), (each.name for each in tubes))
     _show(tubes, output)
 
 

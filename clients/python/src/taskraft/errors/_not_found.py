@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from taskraft.errors._taskraft_error import TaskraftError
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class NotFoundError(TaskraftError):
@@ -15,6 +20,11 @@ class TubeNotFound(NotFoundError):
     """No tube has this name."""
 
     reason = "TUBE_NOT_FOUND"
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """Return the error for a name, with the text of the server."""
+        return cls(f"no tube is called {name!r}", metadata={"tube": name})
 
 
 class TaskNotFound(NotFoundError):
