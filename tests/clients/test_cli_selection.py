@@ -8,10 +8,11 @@ import sys
 import pytest
 from click.shell_completion import ShellComplete
 
-from taskraft import Where, errors
+from taskraft import Client, Where, errors
 from taskraft.cli import main
 from taskraft.cli.progress import WorkProgress
 from taskraft.cli.selection import listed, selection_of
+from tests.clients.conftest import recorded
 
 
 @pytest.fixture
@@ -205,6 +206,81 @@ def test_names_of_tubes_are_completed_from_the_cluster(taskraft, run):
         assert completed(["put"], "em") == []
     assert completed(["stats", "-o"], "ya") == ["yaml"]
     assert "take" in completed([], "ta")
+
+
+def test_names_of_members_sessions_and_groups_are_completed(taskraft, emails):
+    for verb in ("remove", "promote", "admit", "transfer"):
+        assert completed(["cluster", verb], "mem") == ["memory"]
+        assert completed(["cluster", verb], "x") == []
+    assert completed(["cluster", "add"], "") == []
+    taskraft.client.groups.create("book-1")
+    assert completed(["group", "show"], "b") == ["book-1"]
+    assert completed(["group", "list"], "b") == ["book-1"]
+    assert completed(["put", "emails", "x", "--group"], "b") == ["book-1"]
+    emails.put("a")
+    held = emails.take(wait=0)
+    (session,) = taskraft.client.list_sessions()
+    assert completed(["cluster", "leases"], session.session_id[:3]) == [session.session_id]
+    held.ack()
+
+
+IDS = [str(number) for number in range(1, 51)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("delete", "emails"), ("peek", "emails", "1"), ("kick", "emails", "--id")),
+        *(("task", verb, "emails") for verb in ("show", "explain", "move", "wait", "redrive")),
+    ],
+)
+def test_the_ids_of_the_first_tasks_of_a_tube_are_completed(taskraft, emails, words):
+    emails.put_many(["a"] * 60)
+    calls = recorded(taskraft._inner)
+    assert completed([*words], "") == IDS
+    assert completed([*words], "4") == [each for each in IDS if each.startswith("4")]
+    assert len(calls.calls) == 2, "a completion makes one call"
+    assert all(request.payload_omit for request in calls.requests("ListTasks"))
+
+
+@pytest.mark.parametrize("tube", ["nowhere", "emails/1", "-"])
+def test_ids_of_a_tube_that_is_not_named_are_not_completed(emails, tube):
+    emails.put("a")
+    assert completed(["task", "show", tube], "") == []
+
+
+def test_contexts_are_completed_for_the_option_too(tmp_path, monkeypatch, run):
+    monkeypatch.setenv("TASKRAFT_CONTEXT_FILE", str(tmp_path / "contexts.json"))
+    run("context add local 127.0.0.1:7401")
+    run("context add other 127.0.0.1:7402")
+    for words in (["--context"], ["stats", "--context"], ["context", "use"]):
+        assert completed(words, "lo") == ["local"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["tube", "show"], ["schedule", "show"], ["group", "show"], ["cluster", "remove"]),
+        *(["cluster", "leases"], ["task", "show", "emails"]),
+    ],
+)
+@pytest.mark.parametrize("options", [[], ["--timeout", "1h"]])
+def test_a_completion_has_500_ms_and_prints_no_error(
+    taskraft, emails, words, options, monkeypatch, capsys
+):
+    given = []
+
+    class Timed(Client):
+        def __init__(self, *args, timeout, **more):
+            given.append(timeout)
+            super().__init__(*args, timeout=timeout, **more)
+
+    monkeypatch.setattr("taskraft.Client", Timed)
+    with taskraft.unreachable():
+        assert completed([*options, *words], "") == []
+        assert completed([*words, *options], "") == []
+    assert given == [0.5, 0.5]
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.real_time

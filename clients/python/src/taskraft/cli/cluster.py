@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from taskraft.cli.confirmation import Confirmation, destroys
+from taskraft.cli.names import SESSION
 from taskraft.cli.options import (
     DURATION,
     ExtensibleGroup,
@@ -279,7 +280,7 @@ def sessions(*, output: str, target: str | None, timeout: float) -> None:
 
 
 @cluster.command(epilog=examples("taskraft cluster leases 3f2a9c01"))
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @watch_option
 @output_option("task_pb2.Task")
 @cluster_options

@@ -16,8 +16,8 @@ from taskraft.cli.options import examples
 def completion(*, shell: str) -> None:
     """Print a script that completes commands in a shell.
 
-    Names of tubes and schedules come from the cluster, within 500 ms, names of contexts from the
-    file of contexts.
+    Names of tubes, schedules, groups and members, ids of sessions, and ids of the first 50 tasks of
+    a tube come from the cluster, within 500 ms. Names of contexts come from the file of contexts.
     """
     from click.shell_completion import get_completion_class
 

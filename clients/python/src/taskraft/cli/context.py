@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from taskraft.cli.names import CONTEXT
+from taskraft.cli.context_name import CONTEXT
 from taskraft.cli.options import SuggestingGroup, examples, output_option
 from taskraft.cli.output_shape import fields
 

@@ -124,7 +124,7 @@ def set_end_task(
 
 
 @group.command("list", epilog=examples("taskraft group list 'book-*' --state STARTED"))
-@click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
+@click.argument("patterns", type=GROUP, nargs=-1, metavar="[PATTERN]...")
 @click.option(
     "--state",
     "states",

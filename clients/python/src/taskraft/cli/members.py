@@ -8,6 +8,7 @@ import click
 
 from taskraft.cli.cluster import cluster, state_of_leader
 from taskraft.cli.confirmation import Confirmation, destroys
+from taskraft.cli.names import MEMBER
 from taskraft.cli.options import cluster_options, connect, examples, output_option
 from taskraft.cli.output_shape import fields
 
@@ -41,7 +42,7 @@ def add(
 
 
 @cluster.command(epilog=examples("taskraft cluster admit n4"))
-@click.argument("name")
+@click.argument("name", type=MEMBER)
 @output_option("cluster_service_pb2.Member")
 @cluster_options
 def admit(*, name: str, output: str, target: str | None, timeout: float) -> None:
@@ -61,7 +62,7 @@ def admit(*, name: str, output: str, target: str | None, timeout: float) -> None
 
 
 @cluster.command(epilog=examples("taskraft cluster promote n4"))
-@click.argument("name")
+@click.argument("name", type=MEMBER)
 @output_option("cluster_service_pb2.Member")
 @cluster_options
 def promote(*, name: str, output: str, target: str | None, timeout: float) -> None:
@@ -75,7 +76,7 @@ def promote(*, name: str, output: str, target: str | None, timeout: float) -> No
 
 
 @cluster.command(epilog=examples("taskraft cluster remove n4 --yes"))
-@click.argument("name")
+@click.argument("name", type=MEMBER)
 @output_option(
     "cluster_service_pb2.RemoveMemberResponse",
     preview=fields("dry_run", "name", "voters", "can_lose"),
@@ -151,7 +152,7 @@ def _preview(name: str, rest: RemainingVoters, output: str) -> None:
 
 
 @cluster.command(epilog=examples("taskraft cluster transfer", "taskraft cluster transfer n2"))
-@click.argument("name", default="")
+@click.argument("name", type=MEMBER, default="")
 @output_option("cluster_service_pb2.TransferLeadershipResponse")
 @cluster_options
 def transfer(*, name: str, output: str, target: str | None, timeout: float) -> None:

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from taskraft._durations import seconds
+from taskraft.cli.context_name import CONTEXT
 from taskraft.cli.output_shape import TEMPLATE, names_of, unknown_field
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from grpc import ChannelCredentials
 
     from taskraft import Client
-    from taskraft.cli.output_shape import Shape
+from taskraft.cli.output_shape import Shape
 
 Params = ParamSpec("Params")
 
@@ -50,6 +51,7 @@ _CLIENT_ID: Final = "taskraft.client_id"
 """Context key of the client_id."""
 _ROOT: Final = "taskraft.root."
 """Prefix of the context keys that hold the options given before the command."""
+ROOT_TIMEOUT: Final = f"{_ROOT}timeout"
 
 
 class DurationType(click.ParamType[float]):
@@ -206,6 +208,7 @@ def root_options(command: Callable[Params, None]) -> Callable[Params, None]:
         ),
         click.option(
             "--context",
+            type=CONTEXT,
             expose_value=False,
             callback=keep,
             help="Context that names the cluster, see `taskraft context`.",
@@ -238,6 +241,7 @@ def cluster_options(command: Callable[Params, None]) -> Callable[Params, None]:
         ),
         click.option(
             "--context",
+            type=CONTEXT,
             expose_value=False,
             callback=keep,
             help="Context that names the cluster, see `taskraft context`.",
@@ -398,7 +402,7 @@ def connect(target: str | None, timeout: float) -> Client:
     context = click.get_current_context()
     meta = context.meta
     if context.get_parameter_source("timeout") is not ParameterSource.COMMANDLINE:
-        timeout = meta.get(f"{_ROOT}timeout", timeout)
+        timeout = meta.get(ROOT_TIMEOUT, timeout)
     try:
         target, credentials = _cluster(target)
     except CredentialsUnusable as error:

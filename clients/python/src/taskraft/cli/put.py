@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from taskraft.cli.names import TUBE
+from taskraft.cli.names import GROUP, TUBE
 from taskraft.cli.options import (
     DURATION,
     client_id_option,
@@ -55,7 +55,7 @@ PUT_SHAPE: Final = fields("tube", "id", "state")
 )
 @click.option("--type", help="Type of the work.")
 @click.option("--subqueue", help="Sub-queue, for tubes of kind utube and utubettl.")
-@click.option("--group", help="Group of the task; it is HELD until the group starts.")
+@click.option("--group", type=GROUP, help="Group of the task; it is HELD until the group starts.")
 @click.option(
     "--depends-on",
     multiple=True,

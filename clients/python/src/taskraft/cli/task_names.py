@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from taskraft.cli.names import TUBE
+from taskraft.cli.names import TASK_ID, TUBE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +37,7 @@ def tasks_argument(*, is_required: bool = False) -> Callable[[Command], Command]
                 command(tube=name, ids=tuple(chosen), **options)
 
         for_each_tube.__doc__ = _with_rule(command.__doc__)
-        with_ids = click.argument("ids", metavar="[ID]...", nargs=-1)(for_each_tube)
+        with_ids = click.argument("ids", type=TASK_ID, metavar="[ID]...", nargs=-1)(for_each_tube)
         return click.argument("tube", type=TUBE)(with_ids)
 
     return add
@@ -57,7 +57,7 @@ def task_argument(command: Command) -> Command:
         command(tube=name, task_id=chosen_id, **options)
 
     for_task.__doc__ = _with_rule(command.__doc__)
-    with_id = click.argument("task_id", metavar="ID", required=False)(for_task)
+    with_id = click.argument("task_id", type=TASK_ID, metavar="ID", required=False)(for_task)
     return click.argument("tube", type=TUBE)(with_id)
 
 

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from taskraft.cli.confirmation import BY_FILTER, Confirmation, destroys
-from taskraft.cli.names import TUBE
+from taskraft.cli.names import TASK_NUMBER, TUBE
 from taskraft.cli.options import (
     DURATION,
     SuggestingGroup,
@@ -50,7 +50,11 @@ RESTARTABLE: Final = ("DELAYED", "BURIED", "DONE", "ZOMBIE")
 @click.argument("tube", type=TUBE)
 @click.argument("count", type=click.IntRange(1), default=1)
 @click.option(
-    "--id", "ids", type=int, multiple=True, help="Id of a task to kick, instead of the first COUNT."
+    "--id",
+    "ids",
+    type=TASK_NUMBER,
+    multiple=True,
+    help="Id of a task to kick, instead of the first COUNT.",
 )
 @where_option
 @dry_run_option
