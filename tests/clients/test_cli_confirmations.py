@@ -45,8 +45,9 @@ KEEPING = {
 """Methods that read, add, settle own leases, or change options that can be changed back."""
 OWN = {("bench",): "drops the tube that it has created"}
 """Commands that destroy only what they have created."""
-DECLARED = [path for path in VERBS if declaration_of(path) and path != ("cluster", "recover")]
-"""Commands with the declaration, except the one that calls no node."""
+OTHERS = [("cluster", "recover"), ("app", "apply")]
+"""Commands with the declaration that call no node, or that of an app."""
+DECLARED = [path for path in VERBS if declaration_of(path) and path not in OTHERS]
 CALLING = [path for path in VERBS if "timeout" in {one.name for one in ALL[path].params}]
 
 
@@ -142,7 +143,7 @@ def test_a_dry_run_of_a_declared_command_shows_the_effect_and_changes_nothing(cl
     assert state_of(client) == before
 
 
-@pytest.mark.parametrize("path", [*DECLARED, ("cluster", "recover")], ids=" ".join)
+@pytest.mark.parametrize("path", [*DECLARED, *OTHERS], ids=" ".join)
 def test_the_help_of_a_declared_command_tells_the_rule(path):
     command = ALL[path]
     text = command.get_help(click.Context(command, info_name=path[-1]))

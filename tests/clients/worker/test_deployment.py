@@ -1,10 +1,12 @@
 """Declared tubes and schedules are created at the start of a worker, and changed by apply."""
 
+import uuid
+
 import pytest
 from click.testing import CliRunner
 
 from taskraft import TubeDiffers
-from taskraft.cli import main
+from taskraft.cli import confirmation, main
 from taskraft.worker import App, InvalidTask
 from tests.clients.worker import handlers
 from tests.clients.worker.handlers import running
@@ -53,10 +55,13 @@ def test_apply_creates_changes_and_deletes_schedules_and_a_second_call_changes_n
     second = new_app()
     second.task(name="hourly", cron="30 * * * *")(hourly)
     with second:
-        assert [str(change) for change in second.apply()] == [
-            f"schedule {first.name}/hourly changed",
-            f"schedule {first.name}/nightly deleted",
-        ]
+        changed, deleted = (f"{first.name}/{name}" for name in ("hourly", "nightly"))
+        lines = [f"schedule {changed} changed", f"schedule {deleted} deleted"]
+        assert [str(change) for change in second.apply(prune=True, dry_run=True)] == lines
+        assert set(schedules(second)) == {"nightly", "hourly"}
+        assert [str(change) for change in second.apply()] == lines[:1]
+        assert set(schedules(second)) == {"nightly", "hourly"}, "deleted without prune"
+        assert [str(change) for change in second.apply(prune=True)] == lines[1:]
         assert {name: one.cron for name, one in schedules(second).items()} == {
             "hourly": "30 * * * *"
         }
@@ -179,3 +184,72 @@ def test_the_commands_of_an_app(new_app, tmp_path, monkeypatch):
         app.clients.run(app.clients.blocking_inner().tube(name).put("?"))
     done = CliRunner().invoke(main, ["app", "check", "declared:app"])
     assert (done.exit_code, done.output) == (1, f"{name}  (no type)\n")
+
+
+NEXT = """
+import os
+from taskraft.worker import App
+app = App(os.environ["APP"])
+@app.task(tube=os.environ["APP"], name="hourly", cron="0 * * * *")
+def hourly() -> None: ...
+"""
+
+
+@pytest.fixture
+def second_version(new_app, tmp_path, monkeypatch):
+    """Apply a version of an app with another schedule; return a function that applies the next."""
+    app = new_app()
+    module = f"v{uuid.uuid4().hex}"
+    tmp_path.joinpath(f"{module}.py").write_text(NEXT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("APP", app.name)
+    app.task(name="nightly", cron="30 2 * * *")(nightly)
+    with app:
+        app.apply()
+
+        def apply(*options, **more):
+            return CliRunner().invoke(main, ["app", "apply", f"{module}:app", *options], **more)
+
+        apply.names = lambda: set(schedules(app))
+        apply.gone = f"{app.name}/nightly"
+        apply.new = f"{app.name}/hourly"
+        yield apply
+
+
+def test_app_apply_without_prune_keeps_and_names_the_schedules_that_are_gone(second_version):
+    done = second_version()
+    assert (done.exit_code, done.stdout) == (0, f"schedule {second_version.new} created\n")
+    assert done.stderr == (
+        f"not declared any more, and not deleted without --prune: {second_version.gone}\n"
+    )
+    assert second_version.names() == {"nightly", "hourly"}
+
+
+def test_app_apply_with_prune_needs_yes_without_a_terminal(second_version):
+    done = second_version("--prune")
+    assert (done.exit_code, done.stdout, "--yes" in done.stderr) == (2, "", True)
+    assert second_version.names() == {"nightly"}
+    done = second_version("--prune", "--dry-run")
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [
+            f"schedule {second_version.gone} would be deleted",
+            f"schedule {second_version.new} would be created",
+        ],
+    )
+    assert second_version("--dry-run").stdout == f"{done.stdout.splitlines()[1]}\n"
+    assert second_version.names() == {"nightly"}
+    assert second_version("--prune", "--yes").exit_code == 0
+    assert second_version.names() == {"hourly"}
+
+
+def test_app_apply_asks_only_if_it_would_delete_a_schedule(second_version, monkeypatch):
+    monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
+    done = second_version("--prune", input="n\n")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"Delete the schedules {second_version.gone}? [y/N]" in done.stderr
+    assert second_version.names() == {"nightly"}, "changed before the answer"
+    assert second_version("--prune", input="y\n").exit_code == 0
+    assert second_version.names() == {"hourly"}
+    again = second_version("--prune")
+    assert (again.exit_code, again.stdout, again.stderr) == (0, "", "")

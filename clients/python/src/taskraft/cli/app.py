@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from taskraft.cli.confirmation import WITH_PRUNE, Confirmation, destroys
 from taskraft.cli.options import SuggestingGroup, examples, output_option
 from taskraft.cli.output_shape import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from taskraft.worker import App
+    from taskraft.worker.deployment import Change
 
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft app apply shop.tasks:app"))
@@ -67,23 +71,51 @@ def check(*, reference: str, output: str) -> None:
         sys.exit(1)
 
 
-@app.command(epilog=examples("taskraft app apply shop.tasks:app"))
+@app.command(
+    epilog=examples(
+        "taskraft app apply shop.tasks:app", "taskraft app apply shop.tasks:app --prune --yes"
+    )
+)
 @click.argument("reference", metavar="MODULE:APP")
+@click.option(
+    "--prune", is_flag=True, help="Also delete the app's schedules that it does not declare."
+)
 @output_option(fields("action", "kind", "name"))
-def apply(*, reference: str, output: str) -> None:
+@destroys("Deleted schedules must be created again.", only=WITH_PRUNE)
+def apply(*, reference: str, prune: bool, confirmation: Confirmation, output: str) -> None:
     """Bring declared tubes and schedules into force.
 
-    Schedules that the app no longer declares are deleted, tubes never. Run the command once per
+    Without --prune, schedules that the app no longer declares stay, and are named. Tubes are never
+    deleted. Changes of the options of a tube are made, and not listed. Run the command once per
     deployment. Workers only create what is missing.
     """
-    from taskraft.cli.output import write_values
+    from taskraft.cli.output import terminal_text
 
+    confirmation.check_input()
     loaded = load_app(reference)
     with loaded:
-        changes = loaded.apply()
+        planned = loaded.apply(prune=True, dry_run=True)
+        gone = [change.name for change in planned if change.action == "deleted"]
+        if not prune:
+            planned = [change for change in planned if change.action != "deleted"]
+        if not confirmation.only_if(gone).allows(
+            lambda: terminal_text(f"Delete the schedules {', '.join(gone)}?"),
+            lambda: _write_changes(planned, output, "would be "),
+        ):
+            return
+        changes = loaded.apply(prune=prune)
+    _write_changes(changes, output)
+    if gone and not prune:
+        names = terminal_text(", ".join(gone))
+        click.echo(f"not declared any more, and not deleted without --prune: {names}", err=True)
+
+
+def _write_changes(changes: Sequence[Change], output: str, tense: str = "") -> None:
+    from taskraft.cli.output import terminal_text, write_values
+
     if not write_values([change._asdict() for change in changes], output):
         for change in changes:
-            click.echo(str(change))
+            click.echo(terminal_text(f"{change.kind} {change.name} {tense}{change.action}"))
 
 
 def list_tasks(app: App) -> None:

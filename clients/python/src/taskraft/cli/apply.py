@@ -80,7 +80,7 @@ def apply(
     With --prune, objects that the file does not name are deleted if the file has the key of their
     kind ("tubes", "schedules", "principals") with a value, which may be empty. A tube with tasks,
     with waiting consumers, of a schedule or for the dead letters of a declared tube refuses the
-    whole command. Schedules of apps stay, see `taskraft app apply`.
+    whole command. Schedules of apps stay, see `taskraft app apply --prune`.
     """
     from taskraft.cli.declared_changes import write_changes
     from taskraft.cli.output import terminal_text

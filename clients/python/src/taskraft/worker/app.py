@@ -79,18 +79,34 @@ class App(Declarations):
         """Do the same as `acreate_tubes`, without an event loop."""
         self.clients.run(Deployment(self, self.clients.blocking_inner(), timeout).create_tubes())
 
-    async def aapply(self, *, timeout: Duration | None = None) -> list[Change]:  # noqa: ASYNC109 - sent to the server
+    async def aapply(
+        self,
+        *,
+        prune: bool = False,
+        dry_run: bool = False,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - sent to the server
+    ) -> list[Change]:
         """Bring the declared tubes and schedules into force; return what has changed.
 
         Call it once per deployment: a worker only creates what is missing, because workers of two
-        versions would undo each other's changes. Schedules that this app has created and does not
-        declare any more are deleted. Tubes are never deleted, and a paused schedule stays paused.
-        """
-        return await Deployment(self, self.clients.here(), timeout).apply()
+        versions would undo each other's changes. Tubes are never deleted, and a paused schedule
+        stays paused.
 
-    def apply(self, *, timeout: Duration | None = None) -> list[Change]:
+        Args:
+            prune: True: delete the schedules that this app has created and does not declare any
+                more; False: keep them.
+            dry_run: True: change nothing; return what would change.
+            timeout: time limit of each call, retries included.
+        """
+        deployment = Deployment(self, self.clients.here(), timeout)
+        return await deployment.apply(prune=prune, dry_run=dry_run)
+
+    def apply(
+        self, *, prune: bool = False, dry_run: bool = False, timeout: Duration | None = None
+    ) -> list[Change]:
         """Do the same as `aapply`, without an event loop."""
-        return self.clients.run(Deployment(self, self.clients.blocking_inner(), timeout).apply())
+        deployment = Deployment(self, self.clients.blocking_inner(), timeout)
+        return self.clients.run(deployment.apply(prune=prune, dry_run=dry_run))
 
     async def aunknown_types(self, *, timeout: Duration | None = None) -> list[UnknownType]:  # noqa: ASYNC109 - sent to the server
         """Return the types of READY tasks in the app's tubes that the app does not declare.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from taskraft import AsyncClient, Duration, PlannedTask, errors
 from taskraft._schedules import Schedule, ScheduleOptions, schedule_message
@@ -33,6 +34,10 @@ class Change(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name} {self.action}"
+
+
+Step: TypeAlias = "tuple[Change | None, Callable[[], Awaitable[object]]]"
+"""A change, or None for a change of options that is not listed, and the call that makes it."""
 
 
 class UnknownType(NamedTuple):
@@ -103,30 +108,25 @@ class Deployment:
                     existing.name,
                 )
 
-    async def apply(self) -> list[Change]:
-        """Create and change tubes and schedules as declared; delete schedules that are gone.
+    async def apply(self, *, prune: bool = False, dry_run: bool = False) -> list[Change]:
+        """Create and change tubes and schedules as declared.
 
         A schedule belongs to the app if its task has the header `taskraft-app` with the app's
         name. A paused schedule stays paused. Tubes are never deleted.
 
+        Args:
+            prune: True: delete the schedules of the app that it does not declare; False: keep them.
+            dry_run: True: change nothing.
+
         Returns:
-            The changes of schedules, and the tubes that were created.
+            The changes of schedules, and the tubes that were created; for a dry run, those that
+            would be made.
         """
-        changes = [change async for change in self._apply_tubes()]
-        missing = {declared.name: declared for declared in self._declared()}
-        for existing, wanted in await self._existing():
-            missing.pop(existing.name, None)
-            if wanted is None:
-                await self._client.schedules.delete(existing.name, timeout=self._timeout)
-                changes.append(Change("deleted", "schedule", existing.name))
-            elif _differs(existing, wanted):
-                wanted.paused = existing.paused
-                await self._client.schedules.update(Schedule.of(wanted), timeout=self._timeout)
-                changes.append(Change("changed", "schedule", existing.name))
-        for declared in missing.values():
-            await self._create(declared)
-            changes.append(Change("created", "schedule", declared.name))
-        return changes
+        steps = [*await self._tube_steps(), *await self._schedule_steps(prune=prune)]
+        if not dry_run:
+            for _, step in steps:
+                await step()
+        return [change for change, _ in steps if change is not None]
 
     async def unknown_types(self) -> list[UnknownType]:
         """Return the types of READY tasks in the app's tubes that the app does not declare."""
@@ -145,16 +145,38 @@ class Deployment:
                     found.append(UnknownType(tube, kind))
         return found
 
-    async def _apply_tubes(self) -> AsyncIterator[Change]:
+    async def _tube_steps(self) -> list[Step]:
+        """Return the steps that bring the declared tubes into force."""
         there = {tube.name for tube in await self._client.list_tubes(timeout=self._timeout)}
+        steps: list[Step] = []
         for name in self._app.used_tubes():
+            change = Change("created", "tube", name) if name not in there else None
             if name in self._app.tubes:
                 kind, settings = self._app.tubes[name]
-                await self._client.ensure_tube(name, kind, timeout=self._timeout, **settings)
-            elif name not in there:
-                await self._client.create_tube(name, if_not_exists=True, timeout=self._timeout)
-            if name not in there:
-                yield Change("created", "tube", name)
+                ensure = partial(self._client.ensure_tube, timeout=self._timeout, **settings)
+                steps.append((change, partial(ensure, name, kind)))
+            elif change is not None:
+                create = partial(self._client.create_tube, timeout=self._timeout)
+                steps.append((change, partial(create, name, if_not_exists=True)))
+        return steps
+
+    async def _schedule_steps(self, *, prune: bool) -> list[Step]:
+        """Return the steps that bring the declared schedules into force."""
+        schedules, steps = self._client.schedules, list[Step]()
+        missing = {declared.name: declared for declared in self._declared()}
+        for existing, wanted in await self._existing():
+            name = existing.name
+            missing.pop(name, None)
+            if wanted is None and prune:
+                delete = partial(schedules.delete, name, timeout=self._timeout)
+                steps.append((Change("deleted", "schedule", name), delete))
+            elif wanted is not None and _differs(existing, wanted):
+                wanted.paused = existing.paused
+                update = partial(schedules.update, Schedule.of(wanted), timeout=self._timeout)
+                steps.append((Change("changed", "schedule", name), update))
+        for name, declared in missing.items():
+            steps.append((Change("created", "schedule", name), partial(self._create, declared)))
+        return steps
 
     def _declared(self) -> Iterable[DeclaredSchedule]:
         for task in self._app.tasks.values():
