@@ -4,21 +4,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from taskraft.cli import PLUGIN_COMMANDS, main
+from taskraft.cli import main
 from taskraft.cli.options import DURATION, OUTPUT
-from tests.clients.test_cli_commands import ALL, commands
+from tests.clients.test_cli_commands import ALL, OTHERS
 
-
-def plugins():
-    """Yield the commands of the server, the console and the pipeline, with their paths."""
-    for name in PLUGIN_COMMANDS:
-        command = main.get_command(click.Context(main), name)
-        yield (name,), command
-        if isinstance(command, click.Group):
-            yield from commands(command, (name,))
-
-
-TREE = ALL | dict(plugins())
+TREE = ALL | OTHERS
 VERBS = sorted(path for path, command in TREE.items() if not isinstance(command, click.Group))
 
 

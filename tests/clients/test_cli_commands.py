@@ -7,20 +7,24 @@ import click
 import pytest
 
 from taskraft import cli
-from taskraft.cli import COMMANDS, main
+from taskraft.cli import COMMANDS, PLUGIN_COMMANDS, main
 
 
-def commands(group=main, path=()):
-    """Yield every command of this package with its path."""
+def commands(names, group=main, path=()):
+    """Yield the commands of a group with these names, and all commands below them, by path."""
     context = click.Context(group)
-    for name in COMMANDS if group is main else group.list_commands(context):
+    for name in names:
         command = group.get_command(context, name)
         yield (*path, name), command
         if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
+            below = command.list_commands(context)
+            yield from commands(below, command, (*path, name))
 
 
-ALL = dict(commands())
+ALL = dict(commands(COMMANDS))
+"""The commands of this package."""
+OTHERS = dict(commands(PLUGIN_COMMANDS))
+"""The commands of the server, of the console and of the pipeline."""
 
 
 def examples(command):
@@ -28,9 +32,11 @@ def examples(command):
     return [line.strip() for line in lines if line.strip().startswith("taskraft ")]
 
 
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_every_help_has_an_example_of_the_command_that_parses(path):
-    found = examples(ALL[path])
+@pytest.mark.parametrize("path", ALL | OTHERS, ids=" ".join)
+def test_every_help_has_an_example_of_the_command_that_parses(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("backup.snapshot").touch()  # the examples of `snapshot` name it
+    found = examples((ALL | OTHERS)[path])
     assert found
     for example in found:
         words = shlex.split(example.partition(" < ")[0])[1:]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskraft.cli.options import DURATION
+from taskraft.cli.options import DURATION, examples
 
 if TYPE_CHECKING:
     from taskraft_console.signin.signin_settings import SignInSettings
     from taskraft_console.views.redaction import RedactionRules
 
 
-@click.command()
+@click.command(epilog=examples("taskraft console --target 10.0.0.1:7401,10.0.0.2:7401"))
 @click.option(
     "-t",
     "--target",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from taskraft.cli.options import examples
 from taskraft_pipeline.command_options import settings, spark_options, target_option
 from taskraft_pipeline.errors import PipelineError
 from taskraft_pipeline.plan_commands import PLAN_COMMANDS
@@ -72,12 +73,18 @@ def failure_text(error: Exception) -> str | None:
     return text.partition("\n\nJVM stacktrace")[0]
 
 
-@click.group(cls=PipelineGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=PipelineGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples("taskraft pipeline export --journal var/journal"),
+)
 def pipeline() -> None:
     """Export the change feed with Spark, and report on it."""
 
 
-@pipeline.command()
+@pipeline.command(
+    epilog=examples("taskraft pipeline export --journal var/journal -o maxEventsPerTrigger=100000")
+)
 @target_option
 @click.option(
     "--journal", "folder", required=True, help="Folder of the journal; created if missing."
@@ -113,9 +120,7 @@ def export(
     The export can be killed at any time and started again. The nodes keep events until they are in
     the journal: for consumerTtl (7d) after the last batch, up to the maximum size of the feed.
     With failOnDataLoss=false, a gap is recorded. With --follow, the export waits up to an hour for
-    nodes that do not answer (maxOutage). Example:
-
-        taskraft pipeline export --journal var/journal -o maxEventsPerTrigger=100000
+    nodes that do not answer (maxOutage).
     """
     from taskraft_pipeline.journal import export as exporting
     from taskraft_pipeline.journal.journal import Journal
@@ -155,16 +160,14 @@ def print_progress(progress: PublishedBatch) -> None:
     click.echo(f"batch {progress.batch}: {progress.events:,} events{lost}, {lag}")
 
 
-@pipeline.command()
+@pipeline.command(epilog=examples("taskraft pipeline verify var/journal --deep"))
 @click.argument("folder")
 @click.option("--deep", is_flag=True, help="Also read every file.")
 def verify(folder: str, deep: bool) -> None:  # noqa: FBT001 - click passes flags like this
     """Check that a journal has every event of its range exactly once.
 
     Without --deep, the content of the files is not read. Exits with 1 if the journal has problems,
-    and with 3 if it is empty. Example:
-
-        taskraft pipeline verify var/journal --deep
+    and with 3 if it is empty.
     """
     raise SystemExit(print_verdict(Path(folder), is_deep=deep))
 
@@ -190,16 +193,14 @@ def print_verdict(folder: Path, *, is_deep: bool) -> int:
     return 0 if verdict.batches else EXIT_EMPTY
 
 
-@pipeline.command()
+@pipeline.command(epilog=examples("taskraft pipeline compact var/journal"))
 @click.argument("folder")
 @spark_options
 def compact(folder: str, master: str, conf: Sequence[str]) -> None:
     """Merge the files of a journal into large files by date and tube.
 
     An export may run at the same time. Replaced files are deleted by a later run, 24 hours after
-    their replacement. Example:
-
-        taskraft pipeline compact var/journal
+    their replacement.
     """
     from taskraft_pipeline.journal import compaction
     from taskraft_pipeline.journal.journal import Journal
@@ -222,7 +223,9 @@ def compact(folder: str, master: str, conf: Sequence[str]) -> None:
     )
 
 
-@pipeline.command()
+@pipeline.command(
+    epilog=examples("taskraft pipeline analyse var/journal --out var/tables --wait-target mail=5s")
+)
 @click.argument("folder")
 @click.option(
     "--out", "--output", default="var/tables", show_default=True, help="Folder of the tables."
@@ -241,9 +244,7 @@ def analyse(
     """Compute tables about queues from a journal: only the dates that have new events.
 
     Incidents and capacity refer to the targets of waits; other targets than before compute all
-    dates again. docs/pipeline.md describes the tables and the views on them. Example:
-
-        taskraft pipeline analyse var/journal --out var/tables --wait-target mail=5s
+    dates again. docs/pipeline.md describes the tables and the views on them.
     """
     from taskraft_pipeline.analytics.analysis import analyse as compute
     from taskraft_pipeline.analytics.wait_targets import parse_wait_targets
@@ -261,7 +262,7 @@ def analyse(
     click.echo(f"{out}: {dates}; {done.events:,} events")
 
 
-@pipeline.command()
+@pipeline.command(epilog=examples("taskraft pipeline erase var/journal emails 4711 4712"))
 @click.argument("folder")
 @click.argument("tube")
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True, type=int)
@@ -269,9 +270,7 @@ def erase(folder: str, tube: str, task_ids: Sequence[int]) -> None:
     """Remove the texts of tasks from a journal: sub-queue, session, type, failure and target.
 
     The events stay, so the journal still verifies. All batches must be compacted, and no export may
-    run. Example:
-
-        taskraft pipeline erase var/journal emails 4711 4712
+    run.
     """
     from taskraft_pipeline.journal import erasure
     from taskraft_pipeline.journal.journal import Journal
@@ -283,7 +282,7 @@ def erase(folder: str, tube: str, task_ids: Sequence[int]) -> None:
     click.echo(f"{events:,} events of {len(set(task_ids)):,} tasks changed")
 
 
-@pipeline.command()
+@pipeline.command(epilog=examples("taskraft pipeline report --out var/report"))
 @target_option
 @click.option("--journal", "folder", help="Report on this journal, not on a running cluster.")
 @click.option(
@@ -299,11 +298,7 @@ def report(
     master: str,
     conf: Sequence[str],
 ) -> None:
-    """Report throughput, times, failures and attempts per tube, as tables and charts.
-
-    Example:
-        taskraft pipeline report --out var/report
-    """
+    """Report throughput, times, failures and attempts per tube, as tables and charts."""
     from taskraft_pipeline.report.make import report_from_feed, report_from_journal, write_report
     from taskraft_pipeline.report.tables import as_text
     from taskraft_pipeline.spark_session import spark_session
@@ -318,15 +313,13 @@ def report(
     click.echo(f"report: {write_report(found, Path(out))}")
 
 
-@pipeline.command()
+@pipeline.command(epilog=examples("taskraft pipeline doctor --journal var/journal"))
 @target_option
 @click.option("--journal", "folder", help="Also check this journal.")
 def doctor(endpoints: str, folder: str | None) -> None:
     """Check Java, versions, nodes and journal, and print what to do.
 
     Exits with 1 if a check fails.
-
-    Example: taskraft pipeline doctor --journal var/journal
     """
     from taskraft_pipeline.doctor import examine
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from taskraft.cli.options import examples
 from taskraft_pipeline.command_options import settings, spark_options, target_option
 
 if TYPE_CHECKING:
@@ -24,7 +25,11 @@ RATE: Final = click.option(
 )
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "taskraft pipeline dump var/plan --tubes emails --where \"reason = 'TimeoutError'\""
+    )
+)
 @target_option
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--tubes", default="", help="Only these tubes, separated by commas.")
@@ -36,9 +41,7 @@ def dump(
     """Write the current tasks of one revision into FOLDER, as a plan for replay.
 
     The files are Parquet with payload, options, state and last failure; without headers, unique
-    keys, groups and dependencies. Example:
-
-        taskraft pipeline dump var/plan --tubes emails --where "reason = 'TimeoutError'"
+    keys, groups and dependencies.
     """
     from taskraft_pipeline.spark_session import spark_session
     from taskraft_pipeline.task_plan import dump as write
@@ -49,7 +52,7 @@ def dump(
     click.echo(f"{folder}: {plan.tasks:,} tasks, plan {plan.plan_id}")
 
 
-@click.command()
+@click.command(epilog=examples("taskraft pipeline replay var/plan --rate 50"))
 @target_option
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--tube", default="", help="Tube of the new tasks, instead of the tube of each task.")
@@ -60,9 +63,7 @@ def replay(
 ) -> None:
     """Put the tasks of the plan in FOLDER as new tasks, once.
 
-    A second run of a plan within 30 days adds nothing. The old tasks do not change. Example:
-
-        taskraft pipeline replay var/plan --rate 50
+    A second run of a plan within 30 days adds nothing. The old tasks do not change.
     """
     from taskraft_pipeline.spark_session import spark_session
     from taskraft_pipeline.task_plan import replay as put_plan
@@ -72,7 +73,12 @@ def replay(
     click.echo(f"{folder}: {plan.tasks:,} tasks are put, once by plan {plan.plan_id}")
 
 
-@click.command("import")
+@click.command(
+    "import",
+    epilog=examples(
+        "taskraft pipeline import customers.csv --format csv --tube emails --name customers-1"
+    ),
+)
 @target_option
 @click.argument("path")
 @click.option(
@@ -100,9 +106,7 @@ def import_(  # noqa: PLR0913, PLR0917 - click passes options like this
     """Put a task for each row of the files at PATH, once.
 
     docs/pipeline.md lists the columns. A second import of the same name within 30 days adds
-    nothing. Example:
-
-        taskraft pipeline import customers.csv --format csv --tube emails --name customers-1
+    nothing.
     """
     from taskraft_pipeline.spark_session import spark_session
     from taskraft_pipeline.task_plan import import_files

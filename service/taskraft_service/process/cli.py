@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from taskraft.cli.options import examples
 
-@click.command()
+
+@click.command(epilog=examples("taskraft serve", "taskraft serve --join 127.0.0.1:7401"))
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -25,9 +27,8 @@ import click
 def serve(config: Path | None, join: str | None) -> None:
     """Run one node.
 
-    Settings come from TASKRAFT_... variables and the TOML file; see docs/configuration.md.
-
-    Example: TASKRAFT_DATA_DIR=/tmp/node taskraft serve
+    Settings come from TASKRAFT_... variables such as TASKRAFT_DATA_DIR, and the TOML file; see
+    docs/configuration.md.
     """
     # Imported in the function, so that the help of other commands does not load gRPC. The collector
     # is off and SIGUSR1 is held back meanwhile; see ``taskraft_service.process.__main__``.
@@ -45,7 +46,7 @@ def serve(config: Path | None, join: str | None) -> None:
     raise SystemExit(run())
 
 
-@click.command()
+@click.command(epilog=examples("taskraft dev --nodes 3"))
 @click.option(
     "--nodes", default=1, show_default=True, type=click.IntRange(1, 7), help="Number of nodes."
 )
@@ -80,8 +81,6 @@ def dev(*, nodes: int, data: Path | None, port: int, restarts: bool, has_console
 
     The first put creates a missing tube. A node whose process exits is started again with its data.
     Ctrl-C stops the cluster.
-
-    Example: taskraft dev --nodes 3
     """
     from taskraft_service.process.dev import run_dev
 
