@@ -20,7 +20,7 @@ pytestmark = pytest.mark.real_time
 
 INTERRUPTED = 130
 INPUTS = {
-    ("apply",): "tubes: [{name: emails}]\n",
+    ("diff",): "tubes: [{name: emails}]\n",
     ("import",): '{"format": "taskraft.task.v2", "state": "READY", "spec": {"payload": "YQ=="}}\n',
 }
 """Standard input of commands that read their input before they call the cluster."""
