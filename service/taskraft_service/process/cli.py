@@ -8,10 +8,8 @@ from pathlib import Path
 
 import click
 
-from taskraft.cli.options import examples
 
-
-@click.command(epilog=examples("taskraft serve", "taskraft serve --join 127.0.0.1:7401"))
+@click.command(epilog="\b\nExamples:\n  taskraft serve\n  taskraft serve --join 127.0.0.1:7401")
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -46,7 +44,7 @@ def serve(config: Path | None, join: str | None) -> None:
     raise SystemExit(run())
 
 
-@click.command(epilog=examples("taskraft dev --nodes 3"))
+@click.command(epilog="\b\nExample:\n  taskraft dev --nodes 3")
 @click.option(
     "--nodes", default=1, show_default=True, type=click.IntRange(1, 7), help="Number of nodes."
 )

@@ -78,9 +78,9 @@ def apply(
     "-" and the new value behind "+".
 
     With --prune, objects that the file does not name are deleted if the file has the key of their
-    kind ("tubes", "schedules", "principals") with a value, which may be empty. A tube with tasks,
-    with waiting consumers, of a schedule or for the dead letters of a declared tube refuses the
-    whole command. Schedules of apps stay, see `taskraft app apply --prune`.
+    kind ("tubes", "schedules", "principals") with a value, which may be empty. If a tube to delete
+    has tasks or waiting consumers, or is the tube of a schedule or of dead letters, nothing is
+    changed. Schedules of apps stay, see `taskraft app apply --prune`.
     """
     from taskraft.cli.declared_changes import write_changes
     from taskraft.cli.output import terminal_text
