@@ -56,9 +56,11 @@ def test_a_command_tells_of_a_missing_tube_in_the_same_words(client, path, name)
     for line in lines:
         if line == ["take", MISSING]:
             continue  # asks what to do with each task, so it needs a terminal
-        done = invoke(line, path)
+        done = invoke(["true" if word == "./send-mail" else word for word in line], path)
         assert done.exit_code == NOT_FOUND, line
-        if path == ("check", "tube"):  # prints one line, for monitoring
+        if "prometheus" in line:
+            assert done.stdout.endswith(f'taskraft_check_tube_level{{tube="{MISSING}"}} 3\n')
+        elif path == ("check", "tube"):  # prints one line, for monitoring
             assert done.stdout == f"UNKNOWN: {MISSING}: {ERROR.removeprefix('error: ')}\n"
         else:
             assert (done.stdout, done.stderr.splitlines()[-2:]) == ("", [ERROR, HINT]), line
@@ -70,7 +72,9 @@ def test_each_parameter_for_a_tube_is_known():
         (path, parameter.name)
         for path in VERBS
         for parameter in ALL[path].params
-        if parameter.name in named and path != ("worker",)
+        if parameter.name in named
+        and path != ("worker",)
+        and not isinstance(parameter.type, click.Choice)
     }
     assert found <= {*NAMING, *LATER}, "without the type of a tube, which completes names"
     assert {path for path in VERBS if path[0] == "tube"} - {("tube", "create")} <= {

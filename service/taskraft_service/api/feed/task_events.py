@@ -9,7 +9,7 @@ from taskraft.v1 import error_pb2
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft_service.api.feed.answers import event_message
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
-from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.rpc.status import CallRefused, tube_not_found
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.queue.entities.instants import in_wall_time
@@ -69,7 +69,9 @@ class TaskEventsHandler:
         queue = self._reader.queues.queue_of(request.tube)
         task, number = self._task(request), queue.tube_number(request.tube)
         is_logged = self._reader.queues.is_logged(request.tube)
-        if number is None or (task is None and not is_logged):
+        if number is None:
+            raise tube_not_found(request.tube)
+        if task is None and not is_logged:
             raise _not_found(request)
         if not is_logged:
             return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from taskraft.cli.names import TUBE
 from taskraft.cli.options import (
     DURATION,
     check_tubes,
@@ -53,7 +54,7 @@ class Series(NamedTuple):
 
 
 @click.command(epilog=examples("taskraft history emails", "taskraft history --since 24h -o jsonl"))
-@click.argument("tube", required=False)
+@click.argument("tube", required=False, type=TUBE)
 @click.option(
     "--since",
     type=DURATION,

@@ -21,7 +21,7 @@ __all__ = ["task"]
 
 @task.command(
     epilog=examples(
-        "taskraft task history emails 17", "taskraft task history emails/17 -n 10 -o jsonl"
+        "taskraft task history emails 17", "taskraft task history emails 17 -n 10 -o jsonl"
     )
 )
 @task_argument

@@ -34,7 +34,7 @@ class TaskImport:
         self._tube: Final[Tube] = client.tube(tube)
         found = client.list_tubes([tube])
         if not found:
-            raise errors.TubeNotFound(f'the tube "{tube}" does not exist')
+            raise errors.TubeNotFound.named(tube)
         self._info: Final[TubeInfo] = found[0]
         self._restoration = TaskRestoration(self._info, without)
 
