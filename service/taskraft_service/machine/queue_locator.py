@@ -140,6 +140,13 @@ class QueueLocator:
             totals.update(self._temporary.operation_totals(names))
         return totals
 
+    def oldest_ready_ms(self, names: Sequence[str]) -> dict[str, int]:
+        """Return ``Queue.oldest_ready_ms`` of the named tubes, replicated and temporary ones."""
+        instants = self._replicated().oldest_ready_ms(names)
+        if self._temporary is not None:
+            instants.update(self._temporary.oldest_ready_ms(names))
+        return instants
+
     def buried_count(self, tube: str) -> int:
         """Return the number of BURIED tasks of a tube; 0 for an unknown tube."""
         return sum(counts.states[State.BURIED] for counts in self.statistics((tube,)))

@@ -17,7 +17,8 @@ SECONDS: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0, 1800.0, 
 ATTEMPTS: Final = (1, 2, 3, 5, 10, 20, 50)
 TUBES_MAX: Final = 50
 """Maximum number of tubes with distributions of their own. All other tubes share one."""
-OTHERS: Final = "other"
+OTHERS: Final = "(other)"
+"""Label of the sum over all other tubes; no tube can have this name."""
 
 
 class TubeDistributions:

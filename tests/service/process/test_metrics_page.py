@@ -70,7 +70,12 @@ class Queues:
 
     def total_statistics(self, names):
         assert names is None
-        return SimpleNamespace(states=dict.fromkeys(range(STATE_COUNT + 1), 10**9))
+        states = dict.fromkeys(range(STATE_COUNT + 1), 10**9)
+        return SimpleNamespace(states=states, oldest_ready_ms=0)
+
+    def oldest_ready_ms(self, names):
+        assert len(names) <= SLICE_TUBES
+        return {}
 
     def statistics(self, names):
         self.read += len(names)

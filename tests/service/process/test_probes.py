@@ -14,7 +14,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 import taskraft_service.process.metrics.tubes
-from taskraft.v1 import feed_service_pb2
+from taskraft.v1 import feed_service_pb2, task_pb2
+from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.principals import digest_of
 from taskraft_service.leader.node_phases import PhaseEvent
 from taskraft_service.process import node_opener
@@ -141,7 +142,7 @@ async def test_the_metrics_count_calls_and_tasks(node):
     assert found["taskraft_task_wait_seconds_count", "emails"] == 1
     assert found["taskraft_task_run_seconds_count", "emails"] == 1
     assert found["taskraft_task_attempts_bucket", "1", "emails"] == 1
-    assert found["taskraft_task_attempts_count", "other"] == 0
+    assert found["taskraft_task_attempts_count", "(other)"] == 0
     assert found["taskraft_tasks", "emails", "ready"] == 1
     assert found["taskraft_operations_total", "ack", "emails"] == 1
     assert found["taskraft_calls_total", "OK", "PutTasks"] == 1
@@ -179,6 +180,7 @@ async def test_a_malformed_request_affects_no_other_request(node):
 
 async def test_the_metrics_name_only_the_largest_tubes(node, monkeypatch):
     monkeypatch.setattr(taskraft_service.process.metrics.tubes, "TUBES_MAX", 2)
+    monkeypatch.setattr(taskraft_service.process.metrics.tubes, "WORST_MAX", 0)
     for tasks in (1, 4, 2, 3):
         await create(node, f"tube{tasks}")
         await put(node, *[b"x"] * tasks, tube=f"tube{tasks}")
@@ -192,8 +194,28 @@ async def test_the_metrics_name_only_the_largest_tubes(node, monkeypatch):
     assert asked == [("tube4",), ("tube3",)]
     assert found["taskraft_tasks", "ready", "tube4"] == 4
     assert found["taskraft_tasks", "ready", "tube3"] == 3
-    assert found["taskraft_tasks", "other", "ready"] == 3
+    assert found["taskraft_tasks", "(other)", "ready"] == 3
     assert ("taskraft_tasks", "ready", "tube2") not in found
+    assert (found["taskraft_all_tasks", "ready"], found["taskraft_tubes",]) == (10, 4)
+
+
+async def test_a_small_tube_with_the_worst_tasks_has_its_own_series(node, monkeypatch):
+    """205 tubes with three tasks each once hid a tube with an old task and a buried one."""
+    await create(node, "old")
+    await put(node, b"old", tube="old")
+    await create(node, "buried")
+    (failing,) = (await put(node, b"buried", tube="buried")).task_ids
+    selector = task_pb2.TaskSelector(ids=[failing])
+    await node.tasks.BuryTasks(pb.BuryTasksRequest(tube="buried", selector=selector))
+    for number in range(205):
+        await create(node, f"tube{number}")
+        await put(node, b"1", b"2", b"3", tube=f"tube{number}")
+    _, found = await scraped(node)
+    assert found["taskraft_tasks", "buried", "buried"] == 1
+    age = found["taskraft_oldest_ready_age_seconds", "old"]
+    assert 0 < age <= found["taskraft_all_oldest_ready_age_seconds",]
+    named = {key[1] for key in found if key[0] == "taskraft_payload_bytes"}
+    assert len(named) <= 202 + 20
 
 
 async def test_health_follows_the_phase(node):

@@ -223,6 +223,15 @@ class QueueReaders(LeaderReaders):
         tubes = self._state.tubes
         return {name: sum(tubes[name].counters.calls) for name in names if name in tubes}
 
+    def oldest_ready_ms(self, names: Iterable[str]) -> dict[str, int]:
+        """Return since when the oldest task of each named tube with READY tasks is READY.
+
+        Builds no statistics.
+        """
+        tubes = self._state.tubes
+        ages = {name: tubes[name].ages.oldest_ms for name in names if name in tubes}
+        return {name: since_ms for name, since_ms in ages.items() if since_ms}
+
     def total_statistics(self, names: Iterable[str] | None = None) -> TubeStatistics:
         """Return the summed statistics of the named tubes; unknown tubes are left out.
 
