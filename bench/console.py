@@ -1,0 +1,153 @@
+"""Measure the web console on a full cluster: time of each page, and the cost of an open overview.
+
+Three nodes on loopback hold 10 000 tubes, 1 000 000 tasks, and sessions, schedules and groups. The
+console is a process of its own. The time of a page is that of a whole request, without a browser.
+The cost of an open overview is the CPU time of each node and of the console while one stream of the
+overview is open, minus that of the same cluster without a viewer.
+
+    python -m bench.console                              # 10 000 tubes, 1 000 000 tasks
+    python -m bench.console --tubes 1000 --tasks 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+
+from bench.idle_cluster import accounts, account_of
+from bench.machine import resident_kib
+from bench.worst.stage import FILLED, Size, Stage
+from tools.local_cluster import LocalCluster
+
+READS: Final = 20
+"""Number of requests of each page."""
+SETTLE_SECONDS: Final = 15.0
+"""Time after the filling, and after the last page, before the CPU time is read, in seconds."""
+PAGE_GOAL_MS: Final = 300
+OVERVIEW_GOAL_MS: Final = 150
+NODE_GOAL_PERCENT: Final = 1.0
+MEMORY_GOAL_MIB: Final = 120
+PAGES: Final = (
+    "/",
+    "/tubes",
+    "/tubes?sort=ready&page=2",
+    f"/tubes/{FILLED}",
+    f"/tubes/{FILLED}/tasks/1",
+    f"/tasks?tube={FILLED}&where=id+%3E+1000",
+    "/failures",
+    "/workers",
+    "/workflows",
+    "/schedules",
+    "/cluster",
+    "/settings",
+    "/audit",
+    "/rights",
+    "/bulk",
+    f"/history?tube={FILLED}",
+)
+
+
+@contextlib.contextmanager
+def running_console(target: str) -> Iterator[tuple[int, str]]:
+    """Run a console; yield the id of its process and its address."""
+    command = [sys.executable, "-m", "taskraft", "console"]
+    command += ["--target", target, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            address = process.stdout.readline().removeprefix("console: ").strip().rstrip("/")
+            yield process.pid, address
+        finally:
+            process.terminate()
+
+
+def read(address: str) -> float:
+    """Return the time of one request in ms."""
+    begun = time.perf_counter()
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        answer.read()
+    return (time.perf_counter() - begun) * 1_000
+
+
+def measure_pages(address: str) -> None:
+    """Print the time of each page, the first request apart."""
+    for page in PAGES:
+        first, *later = (read(address + page) for _ in range(READS + 1))
+        goal = OVERVIEW_GOAL_MS if page == "/" else PAGE_GOAL_MS
+        median = statistics.median(later)
+        print(
+            f"{page:42} first {first:6.0f} ms, median of {READS} {median:6.1f} ms, "
+            f"longest {max(later):6.1f} ms, goal {goal} ms",
+            flush=True,
+        )
+
+
+def percents(cluster: LocalCluster, console: int, seconds: float) -> dict[str, float]:
+    """Return the CPU time of the nodes and of the console during some time, in % of a core."""
+    before = {**accounts(cluster), "console": account_of(console)}
+    begun = time.monotonic()
+    time.sleep(seconds)
+    after = {**accounts(cluster), "console": account_of(console)}
+    spent = time.monotonic() - begun
+    return {
+        name: (one.cpu_ns - before[name].cpu_ns) / spent / 1e7 for name, one in after.items()
+    }
+
+
+def measure_stream(cluster: LocalCluster, console: int, address: str, seconds: float) -> None:
+    """Print the cost of an open overview."""
+    time.sleep(SETTLE_SECONDS)
+    without = percents(cluster, console, seconds)
+    with urllib.request.urlopen(f"{address}/live", timeout=60) as stream:
+        stream.readline()
+        opened = percents(cluster, console, seconds)
+    more = ", ".join(f"{name} {opened[name] - without[name]:+.2f} %" for name in opened)
+    idle = ", ".join(f"{name} {percent:.2f} %" for name, percent in without.items())
+    print(f"an open overview, {seconds:.0f} s: {more} of a core; goal {NODE_GOAL_PERCENT} % of a node")
+    print(f"without a viewer: {idle}")
+
+
+async def fill(target: str, size: Size) -> None:
+    """Fill the cluster."""
+    async with grpc.aio.insecure_channel(target) as channel:
+        await Stage(channel, size).fill()
+
+
+def main() -> None:
+    """Parse the arguments, measure, print lines."""
+    parser = argparse.ArgumentParser(description="Measure the web console on a full cluster.")
+    parser.add_argument("--tubes", type=int, default=10_000)
+    parser.add_argument("--tasks", type=int, default=1_000_000)
+    parser.add_argument("--objects", type=int, default=1_000, help="sessions, schedules, groups")
+    parser.add_argument("--seconds", type=float, default=30)
+    given = parser.parse_args()
+    size = Size(given.tubes, given.objects, given.objects, given.objects, given.tasks)
+    with (
+        tempfile.TemporaryDirectory(prefix="taskraft-console-") as folder,
+        LocalCluster(3, Path(folder) / "cluster") as cluster,
+    ):
+        leader = cluster.wait_ready()
+        asyncio.run(fill(leader.address, size))
+        print(f"{size.tubes:,} tubes, {size.tasks:,} tasks, {given.objects:,} of other objects")
+        time.sleep(SETTLE_SECONDS)
+        with running_console(cluster.target) as (console, address):
+            measure_pages(address)
+            mib = resident_kib(console) / 1_024
+            print(f"memory of the console: {mib:.0f} MiB, goal {MEMORY_GOAL_MIB} MiB")
+            measure_stream(cluster, console, address, given.seconds)
+
+
+if __name__ == "__main__":
+    main()
