@@ -26,7 +26,7 @@ from typing import Final
 
 import grpc.aio
 
-from bench.idle_cluster import accounts, account_of
+from bench.idle_cluster import account_of, accounts
 from bench.machine import resident_kib
 from bench.worst.stage import FILLED, Size, Stage
 from tools.local_cluster import LocalCluster
@@ -76,7 +76,7 @@ def running_console(target: str) -> Iterator[tuple[int, str]]:
 def read(address: str) -> float:
     """Return the time of one request in ms."""
     begun = time.perf_counter()
-    with urllib.request.urlopen(address, timeout=30) as answer:
+    with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 - own console
         answer.read()
     return (time.perf_counter() - begun) * 1_000
 
@@ -101,21 +101,21 @@ def percents(cluster: LocalCluster, console: int, seconds: float) -> dict[str, f
     time.sleep(seconds)
     after = {**accounts(cluster), "console": account_of(console)}
     spent = time.monotonic() - begun
-    return {
-        name: (one.cpu_ns - before[name].cpu_ns) / spent / 1e7 for name, one in after.items()
-    }
+    return {name: (one.cpu_ns - before[name].cpu_ns) / spent / 1e7 for name, one in after.items()}
 
 
 def measure_stream(cluster: LocalCluster, console: int, address: str, seconds: float) -> None:
     """Print the cost of an open overview."""
     time.sleep(SETTLE_SECONDS)
     without = percents(cluster, console, seconds)
-    with urllib.request.urlopen(f"{address}/live", timeout=60) as stream:
+    with urllib.request.urlopen(f"{address}/live", timeout=60) as stream:  # noqa: S310 - own console
         stream.readline()
         opened = percents(cluster, console, seconds)
     more = ", ".join(f"{name} {opened[name] - without[name]:+.2f} %" for name in opened)
     idle = ", ".join(f"{name} {percent:.2f} %" for name, percent in without.items())
-    print(f"an open overview, {seconds:.0f} s: {more} of a core; goal {NODE_GOAL_PERCENT} % of a node")
+    print(
+        f"an open overview, {seconds:.0f} s: {more} of a core; goal {NODE_GOAL_PERCENT} % of a node"
+    )
     print(f"without a viewer: {idle}")
 
 

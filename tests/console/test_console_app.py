@@ -329,6 +329,17 @@ def test_every_template_escapes_its_values():
         assert not re.search(r"<[^>{]*\s(style|on\w+)=", text), template.name
 
 
+@pytest.mark.cluster
+def test_the_cluster_shows_the_disk_of_each_node(console, client):
+    nodes = client.node_states()
+    assert len(nodes) == 3
+    assert all(told.state.disk_free_bytes > 0 and told.node == name for name, told in nodes.items())
+    rows = re.findall(r'<tr id="member-\d">.*?</tr>', console.get("/cluster").text, re.DOTALL)
+    shown = [re.findall(r'<td class="n">([^<]*)</td>', row) for row in rows]
+    assert [len(cells) for cells in shown] == [5, 5, 5]
+    assert all(cells[2].endswith("GB") and cells[3] == "none" for cells in shown)
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_text_stays_one_word_of_a_command(text):
     assert shlex.split(shell_word(text)) == [text]

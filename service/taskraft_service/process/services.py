@@ -175,6 +175,8 @@ def servicers(
                 executor.record_act,
                 _snapshots(components, executor, reader).save,
                 components.load.live.shares,
+                components.disk,
+                lambda: components.saved_snapshots.age_ms,
             ),
         ).methods(),
     )

@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Unpack
+
+import grpc.aio
 
 from taskraft._arguments import text
 from taskraft._cluster_settings import ClusterSettings, configure_request
@@ -117,6 +121,32 @@ class AsyncClusterAdmin:
         return await self._connection.call(
             lambda node: node.cluster.GetClusterState, request, timeout=timeout
         )
+
+    async def node_states(
+        self, *, timeout: Duration | None = None
+    ) -> dict[str, cluster_service_pb2.GetClusterStateResponse]:
+        """Return the state of each node as the node itself tells it; a silent node is left out.
+
+        Args:
+            timeout: time limit of the call for the members, and of the calls to all nodes.
+        """
+        members = (await self.cluster_state(timeout=timeout)).members
+        seconds = self._connection.deadline(timeout) - monotonic()
+        answers = await asyncio.gather(
+            *(self._node_state(member.address, seconds) for member in members)
+        )
+        return {answer.node: answer for answer in answers if answer is not None}
+
+    async def _node_state(
+        self, address: str, seconds: float
+    ) -> cluster_service_pb2.GetClusterStateResponse | None:
+        """Ask one node; None: no answer."""
+        request = cluster_service_pb2.GetClusterStateRequest()
+        node = self._connection.nodes.at(address)
+        try:
+            return await node.cluster.GetClusterState(request, timeout=seconds)
+        except grpc.aio.AioRpcError:
+            return None
 
     async def add_member(
         self, name: str, peer_address: str, address: str, *, timeout: Duration | None = None

@@ -158,6 +158,7 @@ class Client:
     audit = blocking(AsyncClient.audit)
     configure = blocking(AsyncClient.configure)
     cluster_state = blocking(AsyncClient.cluster_state)
+    node_states = blocking(AsyncClient.node_states)
     add_member = blocking(AsyncClient.add_member)
     promote_member = blocking(AsyncClient.promote_member)
     remove_member = blocking(AsyncClient.remove_member)

@@ -124,6 +124,12 @@ class ClusterReads:
             "state", STATE_SECONDS, lambda: self.client.cluster_state(timeout=self._timeout)
         )
 
+    async def nodes(self) -> Reading[Mapping[str, GetClusterStateResponse]]:
+        """Return the state of each node that answers, by its name."""
+        return await self.reads.read(
+            "nodes", LIST_SECONDS, lambda: self.client.node_states(timeout=self._timeout)
+        )
+
     async def caller(self) -> Reading[GetCallerResponse]:
         """Return the principal of the client, and its grants."""
         return await self.reads.read(

@@ -26,6 +26,10 @@ class MemberLine:
     is_active: bool
     lag: int | None
     """Number of log entries that the member lacks; None: not known."""
+    node: NodeState | None
+    """State as the node itself tells it; None: the node is silent, or has an older version."""
+    snapshot_age_ms: int | None
+    """Age of the last snapshot that a client has fetched from the node; None: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class MemberPlan:
 async def cluster(visit: PageVisit) -> PageView:
     """Show the cluster."""
     state = visit.value(await visit.cluster.state())
-    lines = list(_lines(state))
+    nodes = visit.value(await visit.cluster.nodes())
+    lines = list(_lines(state, nodes))
     return PageView(
         template="cluster.html",
         title="Cluster",
@@ -60,14 +65,26 @@ async def cluster(visit: PageVisit) -> PageView:
     )
 
 
-def _lines(state: GetClusterStateResponse) -> Iterator[MemberLine]:
+def _lines(
+    state: GetClusterStateResponse, nodes: Mapping[str, GetClusterStateResponse]
+) -> Iterator[MemberLine]:
     leads = state.node == state.leader
     for member in state.members:
         role = "voter" if member.suffrage == Member.Suffrage.VOTER else "learner"
         lag = None
         if leads and not member.leader:
             lag = max(state.state.last_index - member.match_index, 0)
-        yield MemberLine(member, "leader" if member.leader else role, is_active(state, member), lag)
+        told = nodes.get(member.name)
+        node = told.state if told and told.state.HasField("disk_free_bytes") else None
+        age_ms = max(told.now_ms - node.snapshot_ms, 0) if told and node else 0
+        yield MemberLine(
+            member,
+            "leader" if member.leader else role,
+            is_active(state, member),
+            lag,
+            node,
+            age_ms if node and node.snapshot_ms else None,
+        )
 
 
 def _plans(state: GetClusterStateResponse) -> Iterator[MemberPlan]:

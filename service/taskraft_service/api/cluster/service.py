@@ -40,6 +40,7 @@ from taskraft_service.leader.clock_keeper import ClockKeeper
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.version_keeper import UpgradeBlocked, VersionKeeper
 from taskraft_service.queue.limits import OBJECT_LIMITS
+from taskraft_service.storage.disk_monitor import DiskMonitor
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ClusterService"]
 FEATURES: Final = ("feed.columns", "forwarding", "health.leader")
@@ -69,6 +70,9 @@ class ClusterHandlers:
     save_snapshot: ServerStreamHandler
     shares: PrincipalShares
     """The shares of each principal on this node, for GetServerInfo."""
+    disk: DiskMonitor
+    snapshot_age_ms: Callable[[], int | None]
+    """Returns the age of the last snapshot that this node has sent to a client; None: none."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -193,22 +197,15 @@ class ClusterService:
         leader = self._leadership.leader
         cluster = self._version_keeper.state
         leads = self._leadership.serves
+        now_ms = self._reader.applied.now_ms + self._reader.wall_offset_ms
         return pb.GetClusterStateResponse(
             cluster_id=self._config.cluster_id,
             node=self._config.node_name,
-            state=pb.NodeState(
-                phase=pb.NodeState.Phase.ValueType(self._leadership.phase),
-                term=status.term,
-                commit_index=status.commit,
-                applied_index=status.applied,
-                first_index=status.first,
-                last_index=status.last,
-                durable_index=status.durable,
-            ),
+            state=self._node_state(status, now_ms),
             leader=leader.name if leader else "",
             leader_address=leader.client_address if leader else "",
             members=[self._member(member, status) for member in self._members.all()],
-            now_ms=self._reader.applied.now_ms + self._reader.wall_offset_ms,
+            now_ms=now_ms,
             version=server_version(),
             wall_offset_ms=self._reader.wall_offset_ms,
             clock_problem=self._clock_keeper.problem,
@@ -216,6 +213,21 @@ class ClusterService:
             planned_cluster_version=cluster.planned,
             upgrade_blockers=self._version_keeper.decide().blockers if leads else (),
             settings=self._handlers.settings.in_force(),
+        )
+
+    def _node_state(self, status: NodeStatus, now_ms: int) -> pb.NodeState:
+        age_ms = self._handlers.snapshot_age_ms()
+        return pb.NodeState(
+            phase=pb.NodeState.Phase.ValueType(self._leadership.phase),
+            term=status.term,
+            commit_index=status.commit,
+            applied_index=status.applied,
+            first_index=status.first,
+            last_index=status.last,
+            durable_index=status.durable,
+            disk_free_bytes=self._handlers.disk.free_bytes,
+            disk_low=self._handlers.disk.is_low,
+            snapshot_ms=0 if age_ms is None else now_ms - age_ms,
         )
 
     def _member(self, member: PeerAddress, status: NodeStatus) -> pb.Member:

@@ -25,6 +25,11 @@ class SavedSnapshots(Collector):
         self._count += 1
         self._last_ms = self._monotonic_ms()
 
+    @property
+    def age_ms(self) -> int | None:
+        """Time since the last snapshot was sent; None: none was sent."""
+        return None if self._last_ms is None else self._monotonic_ms() - self._last_ms
+
     def collect(self) -> Iterator[Metric]:
         """Yield the counter, and the age unless no snapshot was sent."""
         yield CounterMetricFamily(
@@ -32,9 +37,9 @@ class SavedSnapshots(Collector):
             "Snapshots that this node has sent completely to clients.",
             value=self._count,
         )
-        if self._last_ms is not None:
+        if self.age_ms is not None:
             yield GaugeMetricFamily(
                 "taskraft_snapshot_age_seconds",
                 "Time since this node has sent a complete snapshot to a client.",
-                value=(self._monotonic_ms() - self._last_ms) / 1000,
+                value=self.age_ms / 1000,
             )

@@ -40,18 +40,20 @@ def cluster() -> None:
 @output_option("cluster_service_pb2.GetClusterStateResponse")
 @cluster_options
 def status(*, output: str, target: str | None, timeout: float) -> None:
-    """Show the members with their log progress and clocks.
+    """Show the members with their log progress, clocks and disks.
 
     CLOCK is the wall clock of a member minus the wall clocks of a majority of the voters. VERSIONS
-    are the cluster versions that the release of a member speaks.
+    are the cluster versions that the release of a member speaks. DISK FREE and SNAPSHOT, the age of
+    the last snapshot that a client has fetched, come from each node itself.
     """
     from taskraft.cli.output import write, write_table
     from taskraft.v1.cluster_service_pb2 import Member, NodeState
 
     with connect(target, timeout) as client:
         state = state_of_leader(client)
-    if write([state], output):
-        return
+        if write([state], output):
+            return
+        nodes = client.node_states()
     leader_sees = state.leader == state.node
     rows = []
     for member in state.members:
@@ -69,10 +71,11 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
                 f"{member.wall_deviation_ms:+d} ms"
                 if member.HasField("wall_deviation_ms")
                 else "?",
+                *_volume(nodes.get(member.name)),
             )
         )
     titles = ("ID", "NODE", "ROLE", "ADDRESS", "MATCH", "LAG", "ACTIVE", "VERSIONS", "CLOCK")
-    write_table(titles, rows)
+    write_table((*titles, "DISK FREE", "SNAPSHOT"), rows)
     voters = sum(member.suffrage == Member.VOTER for member in state.members)
     phase = NodeState.Phase.Name(state.state.phase)
     led = (
@@ -92,6 +95,18 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
         click.echo(f"cluster version not raised: {blocker}")
     if state.clock_problem:
         click.echo(f"clock problem of {state.node}: {state.clock_problem}")
+
+
+def _volume(told: GetClusterStateResponse | None) -> tuple[str, str]:
+    """Return the free space of a node's disk and the age of its last snapshot, for people."""
+    from taskraft.cli.output import show_duration
+
+    if told is None or not told.state.HasField("disk_free_bytes"):
+        return "?", "?"
+    node = told.state
+    free = f"{node.disk_free_bytes / 2**30:,.1f} GiB" + (", low" if node.disk_low else "")
+    age_ms = max(told.now_ms - node.snapshot_ms, 0)
+    return free, show_duration(age_ms) if node.snapshot_ms else "none"
 
 
 def state_of_leader(client: Client) -> GetClusterStateResponse:

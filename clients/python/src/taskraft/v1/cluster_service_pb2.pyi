@@ -289,6 +289,9 @@ class NodeState(_message.Message):
     FIRST_INDEX_FIELD_NUMBER: _builtins.int
     LAST_INDEX_FIELD_NUMBER: _builtins.int
     DURABLE_INDEX_FIELD_NUMBER: _builtins.int
+    DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_LOW_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_MS_FIELD_NUMBER: _builtins.int
     phase: Global___NodeState.Phase.ValueType
     """Current phase."""
     term: _builtins.int
@@ -303,6 +306,12 @@ class NodeState(_message.Message):
     """Index of the last entry in the log."""
     durable_index: _builtins.int
     """Index of the last entry whose effects are durable outside the log."""
+    disk_free_bytes: _builtins.int
+    """Free space in bytes of the volume with the data of the node. Absent: an older server."""
+    disk_low: _builtins.bool
+    """True: free disk space is so low that puts are refused while this node leads."""
+    snapshot_ms: _builtins.int
+    """Instant at which the node sent its last complete snapshot to a client. 0: none since its start."""
     def __init__(
         self,
         *,
@@ -313,12 +322,17 @@ class NodeState(_message.Message):
         first_index: _builtins.int = ...,
         last_index: _builtins.int = ...,
         durable_index: _builtins.int = ...,
+        disk_free_bytes: _builtins.int | None = ...,
+        disk_low: _builtins.bool = ...,
+        snapshot_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_disk_free_bytes", b"_disk_free_bytes", "disk_free_bytes", b"disk_free_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "commit_index", b"commit_index", "durable_index", b"durable_index", "first_index", b"first_index", "last_index", b"last_index", "phase", b"phase", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_disk_free_bytes", b"_disk_free_bytes", "applied_index", b"applied_index", "commit_index", b"commit_index", "disk_free_bytes", b"disk_free_bytes", "disk_low", b"disk_low", "durable_index", b"durable_index", "first_index", b"first_index", "last_index", b"last_index", "phase", b"phase", "snapshot_ms", b"snapshot_ms", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__disk_free_bytes: _TypeAlias = _typing.Literal["disk_free_bytes"]  # noqa: Y015
+    _WhichOneofArgType__disk_free_bytes: _TypeAlias = _typing.Literal["_disk_free_bytes", b"_disk_free_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_free_bytes) -> _WhichOneofReturnType__disk_free_bytes | None: ...
 
 Global___NodeState: _TypeAlias = NodeState  # noqa: Y015
 
