@@ -86,3 +86,11 @@ def test_watch_repeats_until_ctrl_c(cluster):
 def test_watch_without_an_interval_is_a_usage_error(calls, run):
     assert run("stats --watch --interval 0s").exit_code == 2
     assert not calls.requests("GetStatistics")
+
+
+def test_a_table_shows_control_characters_escaped(run, emails):
+    emails.put("a")
+    emails.take(wait=0).release(0, reason=ValueError("\x1b[2J gone\nnext"))
+    done = run("task history emails/1", color=True)
+    assert r"ValueError: \u001b[2J gone\u000anext" in done.stdout
+    assert "\x1b" not in done.stdout

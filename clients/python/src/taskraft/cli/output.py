@@ -215,7 +215,7 @@ def write_payloads(tasks: Iterable[Task]) -> None:
 
 
 def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table without lines; numbers are right-aligned."""
+    """Print a table without lines; numbers are right-aligned, control characters escaped."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -226,7 +226,7 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         is_number = bool(cells) and all(isinstance(row[position], int) for row in cells)
         table.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(Text(str(cell)) for cell in row))
+        table.add_row(*(Text(terminal_text(str(cell))) for cell in row))
     if sys.stdout.isatty():
         Console(highlight=False).print(table)
         return
