@@ -379,6 +379,7 @@ WORST: Final[Mapping[str, WorstRequest]] = {
             tubes=[f"tube.{number:05}" for number in range(100)], total=True, samples_max=720
         )
     ),
+    "ListFailures": _always(tube_pb.ListFailuresRequest(page_size=limits.PAGE_SIZE_MAX)),
     "ListConsumers": _always(
         tube_pb.ListConsumersRequest(tube=FILLED, page_size=limits.PAGE_SIZE_MAX)
     ),

@@ -148,6 +148,12 @@ def _history(request: tube.GetHistoryRequest) -> Iterator[RequiredPermission]:
         yield READ, name
 
 
+def _failures(request: tube.ListFailuresRequest) -> Iterator[RequiredPermission]:
+    """Require permission to read the named tubes; without names, the answer is filtered."""
+    for name in request.tubes or (ANY_TUBE,):
+        yield READ, name
+
+
 def _scaled(reference: scaler.ScaledObjectRef) -> Iterator[RequiredPermission]:
     """Require permission to read the tube whose work KEDA asks for."""
     yield READ, reference.scalerMetadata.get("tube", "") or ALL_TUBES
@@ -215,6 +221,7 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(tube.ListTubesRequest, _READERS),
         _for(tube.GetStatisticsRequest, _READERS),
         _for(tube.GetHistoryRequest, _history),
+        _for(tube.ListFailuresRequest, _failures),
         _for(tube.ListConsumersRequest, lambda request: [(READ, request.tube)]),
         _for(schedule.ListSchedulesRequest, _READERS),
         _for(group.ListGroupsRequest, _READERS),

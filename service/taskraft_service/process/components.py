@@ -48,6 +48,7 @@ from taskraft_service.leader.version_keeper import VersionKeeper
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.machine.driver_agreement import DriverAgreement, JoinedBeacons
+from taskraft_service.machine.failure_counter import FailureCounter
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_comparison import StateComparison
 from taskraft_service.machine.state_machine import QueueMachine
@@ -206,6 +207,7 @@ class NodeComponents:
             self.security.principals.listen(self.revoked_sessions.principals_changed)
         self.outcomes = OutcomeWaits(self.queues)
         self.sampler = TubeSampler(self.queues, self.wall_now_ms)
+        self.failure_counter = FailureCounter(self.queues, self.wall_now_ms)
         self.capacity_waiters = CapacityWaiters(self.queues)
 
     def _make_leadership(self, member_id: MemberId) -> None:

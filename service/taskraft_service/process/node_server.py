@@ -212,6 +212,7 @@ class NodeServer:
         self._background.start(components.version_keeper.run_periodically(components.leadership))
         self._background.start(components.membership.run_periodically())
         self._background.start(components.sampler.run_periodically())
+        self._background.start(components.failure_counter.run_periodically())
         self._background.start(components.revoked_sessions.run())
         if self._spans is not None:
             self._background.start(self._spans.tasks.run_periodically())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +28,7 @@ from taskraft_service.api.reflection import reflection_table
 from taskraft_service.api.rpc.grpc_calls import TableHandlers
 from taskraft_service.api.rpc.grpc_server import GrpcServer
 from taskraft_service.api.rpc.method_table import MethodTable
-from taskraft_service.api.rpc.methods import ServiceMethods
+from taskraft_service.api.rpc.methods import AnyUnaryMethod, ServiceMethods
 from taskraft_service.api.rpc.rpc_server import (
     CALLS_PER_CONNECTION_MAX,
     HEALTH_CALLS_MAX,
@@ -47,6 +48,7 @@ from taskraft_service.api.tasks.service import TaskHandlers, TaskService
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tasks.task_snapshots import TaskSnapshots
 from taskraft_service.api.tubes.consumers import ConsumersHandler
+from taskraft_service.api.tubes.failures import FailuresHandler
 from taskraft_service.api.tubes.history import HistoryHandler
 from taskraft_service.api.tubes.service import TubeService
 from taskraft_service.config.addresses import ConfigInvalid
@@ -143,8 +145,7 @@ def servicers(
             reader,
             components.waiters,
             components.unlogged_calls,
-            HistoryHandler(components.sampler, components.config.node_name, components.wall_now_ms),
-            ConsumersHandler(reader, components.waiters),
+            _tube_methods(components, reader),
             creates_tubes=lambda: components.settings.creates_tubes,
         ).methods(),
         SessionService(executor, reader).methods(),
@@ -179,6 +180,16 @@ def servicers(
                 lambda: components.saved_snapshots.age_ms,
             ),
         ).methods(),
+    )
+
+
+def _tube_methods(components: NodeComponents, reader: QueueReader) -> Sequence[AnyUnaryMethod]:
+    """Return the methods of TubeService with handlers of their own."""
+    name, now_ms = components.config.node_name, components.wall_now_ms
+    return (
+        HistoryHandler(components.sampler, name, now_ms).method(),
+        FailuresHandler(components.failure_counter, name, now_ms).method(),
+        ConsumersHandler(reader, components.waiters).method(),
     )
 
 

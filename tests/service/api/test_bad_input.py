@@ -43,7 +43,7 @@ IMPLEMENTED = (
     | {
         *("PutTasks", "TakeTasks", "SettleTasks", "Subscribe"),
         *("CreateTube", "UpdateTube", "DropTube", "TruncateTube", "ReleaseAll", "ListTubes"),
-        *("GetStatistics", "GetHistory", "ListConsumers"),
+        *("GetStatistics", "GetHistory", "ListFailures", "ListConsumers"),
         *("OpenSession", "KeepSessions", "CloseSession", "ListSessions", "ListLeases"),
         *("GetServerInfo", "GetClusterState", "TransferLeadership", "Configure"),
         *("GetCaller", "ListAudit"),
@@ -320,6 +320,9 @@ CASES = [
     ),
     ("GetStatistics", tube_service_pb2.GetStatisticsRequest(tubes=["a b"]), INVALID),
     ("GetHistory", tube_service_pb2.GetHistoryRequest(step_ms=60_000), INVALID),
+    ("ListFailures", tube_service_pb2.ListFailuresRequest(tubes=["a b"]), INVALID),
+    ("ListFailures", tube_service_pb2.ListFailuresRequest(since_ms=-1), INVALID),
+    ("ListFailures", tube_service_pb2.ListFailuresRequest(page_token="eHl6"), INVALID),
     ("OpenSession", session_service_pb2.OpenSessionRequest(ttr_ms=999), INVALID),
     ("OpenSession", session_service_pb2.OpenSessionRequest(ttr_ms=-1), INVALID),
     ("OpenSession", session_service_pb2.OpenSessionRequest(name="x" * 129), INVALID),

@@ -12,7 +12,13 @@ from taskraft.v1 import tube_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import ALL_TUBES, Verb
-from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.methods import (
+    AnyUnaryMethod,
+    ExecutionSite,
+    ServiceMethods,
+    UnaryCall,
+    UnaryMethod,
+)
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.request_steps import MESSAGE_STEPS, RequestSteps
 from taskraft_service.api.rpc.status import CallRefused
@@ -36,8 +42,6 @@ from taskraft_service.api.tubes.checks import (
     check_tube_name,
     check_update_tube,
 )
-from taskraft_service.api.tubes.consumers import ConsumersHandler
-from taskraft_service.api.tubes.history import HistoryHandler
 from taskraft_service.command_codecs.tubes import (
     CREATE_TUBE,
     DROP_TUBE,
@@ -90,17 +94,19 @@ class TubeService:
         reader: QueueReader,
         waiters: Waiters,
         unlogged_calls: UnloggedCalls,
-        history: HistoryHandler,
-        consumers: ConsumersHandler,
+        others: Sequence[AnyUnaryMethod],
         creates_tubes: Callable[[], bool],
     ) -> None:
-        """Handle tubes; ``creates_tubes`` returns whether a put creates missing tubes."""
+        """Handle tubes.
+
+        ``others`` are the methods with handlers of their own. ``creates_tubes`` returns whether a
+        put creates missing tubes.
+        """
         self._executor = executor
         self._reader = reader
         self._waiters = waiters
         self._unlogged_calls = unlogged_calls
-        self._history = history
-        self._consumers = consumers
+        self._others = others
         self._creates_tubes = creates_tubes
 
     def methods(self) -> ServiceMethods:
@@ -135,8 +141,7 @@ class TubeService:
                     self.get_statistics,
                     lambda request: self._reader.is_local(request.consistency),
                 ),
-                self._history.method(),
-                self._consumers.method(),
+                *self._others,
             ),
             bidirectional={},
             server_streaming={},

@@ -1666,3 +1666,157 @@ class GetHistoryResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetHistoryResponse: _TypeAlias = GetHistoryResponse  # noqa: Y015
+
+@_typing.final
+class ListFailuresRequest(_message.Message):
+    """Request of ListFailures."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUBES_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    since_ms: _builtins.int
+    """Leave out rows whose last failure was before this instant. 0: none."""
+    page_size: _builtins.int
+    """Maximum number of rows on a page, 1 to 1 000. 0: 1 000."""
+    page_token: _builtins.str
+    """The next_page_token of the previous page. Empty: the first page."""
+    @_builtins.property
+    def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of tubes, at most 200. Tubes without failures are left out of the response. Empty: all
+        tubes that the caller may read.
+        """
+
+    def __init__(
+        self,
+        *,
+        tubes: _abc.Iterable[_builtins.str] | None = ...,
+        since_ms: _builtins.int = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "since_ms", b"since_ms", "tubes", b"tubes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFailuresRequest: _TypeAlias = ListFailuresRequest  # noqa: Y015
+
+@_typing.final
+class CountedFailure(_message.Message):
+    """Failures of one tube with one fingerprint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUBE_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
+    HOURS_FIELD_NUMBER: _builtins.int
+    FIRST_MS_FIELD_NUMBER: _builtins.int
+    LAST_MS_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    LAST_MESSAGE_FIELD_NUMBER: _builtins.int
+    COUNTED_SINCE_MS_FIELD_NUMBER: _builtins.int
+    tube: _builtins.str
+    """Name of the tube."""
+    fingerprint: _builtins.int
+    """Hash of the reason and the normalised message, as in ChangeEvent.fingerprint. A tube has at most
+    256 fingerprints with rows of their own. 0: all its other failures together.
+    """
+    reason: _builtins.str
+    """Class of the failures, or a reason of the server such as LEASE_EXPIRED. Empty for fingerprint 0."""
+    message: _builtins.str
+    """Message with placeholders for ids and numbers. Empty for fingerprint 0."""
+    count: _builtins.int
+    """Number of failures since counted_since_ms."""
+    given_up: _builtins.int
+    """Number of these failures after which the task was buried, removed, or moved to the dead-letter
+    tube.
+    """
+    first_ms: _builtins.int
+    """Instant of the first failure."""
+    last_ms: _builtins.int
+    """Instant of the last failure."""
+    task_id: _builtins.int
+    """Id of the task that failed last."""
+    last_message: _builtins.str
+    """The first 256 bytes of the message of the last failure."""
+    counted_since_ms: _builtins.int
+    """Instant from which on all failures of the tube are counted."""
+    @_builtins.property
+    def hours(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of failures in each of the last 24 hours, oldest first. Hours begin at full hours of UTC,
+        and the last one is the hour of now_ms.
+        """
+
+    def __init__(
+        self,
+        *,
+        tube: _builtins.str = ...,
+        fingerprint: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        count: _builtins.int = ...,
+        given_up: _builtins.int = ...,
+        hours: _abc.Iterable[_builtins.int] | None = ...,
+        first_ms: _builtins.int = ...,
+        last_ms: _builtins.int = ...,
+        task_id: _builtins.int = ...,
+        last_message: _builtins.str = ...,
+        counted_since_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "counted_since_ms", b"counted_since_ms", "fingerprint", b"fingerprint", "first_ms", b"first_ms", "given_up", b"given_up", "hours", b"hours", "last_message", b"last_message", "last_ms", b"last_ms", "message", b"message", "reason", b"reason", "task_id", b"task_id", "tube", b"tube"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountedFailure: _TypeAlias = CountedFailure  # noqa: Y015
+
+@_typing.final
+class ListFailuresResponse(_message.Message):
+    """Response of ListFailures."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAILURES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    COUNTED_SINCE_MS_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page. Empty: this is the last page."""
+    node: _builtins.str
+    """Name of the node that has counted."""
+    counted_since_ms: _builtins.int
+    """Instant from which on the node counts failures. A tube whose counts the node has dropped has a
+    later counted_since_ms of its own.
+    """
+    now_ms: _builtins.int
+    """Wall time of the cluster."""
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___CountedFailure]:
+        """The rows in the order of tube and fingerprint."""
+
+    def __init__(
+        self,
+        *,
+        failures: _abc.Iterable[Global___CountedFailure] | None = ...,
+        next_page_token: _builtins.str = ...,
+        node: _builtins.str = ...,
+        counted_since_ms: _builtins.int = ...,
+        now_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted_since_ms", b"counted_since_ms", "failures", b"failures", "next_page_token", b"next_page_token", "node", b"node", "now_ms", b"now_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFailuresResponse: _TypeAlias = ListFailuresResponse  # noqa: Y015

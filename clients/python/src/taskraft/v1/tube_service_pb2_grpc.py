@@ -75,6 +75,11 @@ class TubeServiceStub(object):
                 request_serializer=taskraft_dot_v1_dot_tube__service__pb2.GetHistoryRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_tube__service__pb2.GetHistoryResponse.FromString,
                 _registered_method=True)
+        self.ListFailures = channel.unary_unary(
+                '/taskraft.v1.TubeService/ListFailures',
+                request_serializer=taskraft_dot_v1_dot_tube__service__pb2.ListFailuresRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_tube__service__pb2.ListFailuresResponse.FromString,
+                _registered_method=True)
         self.ListConsumers = channel.unary_unary(
                 '/taskraft.v1.TubeService/ListConsumers',
                 request_serializer=taskraft_dot_v1_dot_tube__service__pb2.ListConsumersRequest.SerializeToString,
@@ -169,6 +174,18 @@ class TubeServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListFailures(self, request, context):
+        """Lists the failures of attempts, counted by tube and fingerprint, in the order of the tubes' names.
+
+        Each node counts the events of the change feed that it has applied, and keeps the counts in memory.
+        After a start it counts the last 24 hours again, at most 500 000 events. Failures in temporary
+        tubes have no events and are not counted. The 200 tubes that failed last have counts, with at most
+        16 384 rows in all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListConsumers(self, request, context):
         """Lists the consumers that wait for tasks of a tube, in the order in which they are served. The
         leader alone knows them; a change of leader ends waiting calls and moves streams.
@@ -219,6 +236,11 @@ def add_TubeServiceServicer_to_server(servicer, server):
                     servicer.GetHistory,
                     request_deserializer=taskraft_dot_v1_dot_tube__service__pb2.GetHistoryRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_tube__service__pb2.GetHistoryResponse.SerializeToString,
+            ),
+            'ListFailures': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFailures,
+                    request_deserializer=taskraft_dot_v1_dot_tube__service__pb2.ListFailuresRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_tube__service__pb2.ListFailuresResponse.SerializeToString,
             ),
             'ListConsumers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListConsumers,
@@ -443,6 +465,33 @@ class TubeService(object):
             '/taskraft.v1.TubeService/GetHistory',
             taskraft_dot_v1_dot_tube__service__pb2.GetHistoryRequest.SerializeToString,
             taskraft_dot_v1_dot_tube__service__pb2.GetHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFailures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.TubeService/ListFailures',
+            taskraft_dot_v1_dot_tube__service__pb2.ListFailuresRequest.SerializeToString,
+            taskraft_dot_v1_dot_tube__service__pb2.ListFailuresResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -81,6 +81,14 @@ class TubeServiceStub:
     the leader has samples of temporary tubes. The 200 tubes that were active last have samples of
     their own.
     """
+    ListFailures: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.ListFailuresRequest, _tube_service_pb2.ListFailuresResponse]
+    """Lists the failures of attempts, counted by tube and fingerprint, in the order of the tubes' names.
+
+    Each node counts the events of the change feed that it has applied, and keeps the counts in memory.
+    After a start it counts the last 24 hours again, at most 500 000 events. Failures in temporary
+    tubes have no events and are not counted. The 200 tubes that failed last have counts, with at most
+    16 384 rows in all.
+    """
     ListConsumers: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.ListConsumersRequest, _tube_service_pb2.ListConsumersResponse]
     """Lists the consumers that wait for tasks of a tube, in the order in which they are served. The
     leader alone knows them; a change of leader ends waiting calls and moves streams.
@@ -138,6 +146,14 @@ class TubeServiceAsyncStub(TubeServiceStub):
     of two nodes are taken at different instants, a restarted node begins without samples, and only
     the leader has samples of temporary tubes. The 200 tubes that were active last have samples of
     their own.
+    """
+    ListFailures: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.ListFailuresRequest, _tube_service_pb2.ListFailuresResponse]  # type: ignore[assignment]
+    """Lists the failures of attempts, counted by tube and fingerprint, in the order of the tubes' names.
+
+    Each node counts the events of the change feed that it has applied, and keeps the counts in memory.
+    After a start it counts the last 24 hours again, at most 500 000 events. Failures in temporary
+    tubes have no events and are not counted. The 200 tubes that failed last have counts, with at most
+    16 384 rows in all.
     """
     ListConsumers: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.ListConsumersRequest, _tube_service_pb2.ListConsumersResponse]  # type: ignore[assignment]
     """Lists the consumers that wait for tasks of a tube, in the order in which they are served. The
@@ -241,6 +257,20 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         of two nodes are taken at different instants, a restarted node begins without samples, and only
         the leader has samples of temporary tubes. The 200 tubes that were active last have samples of
         their own.
+        """
+
+    @_abc_1.abstractmethod
+    def ListFailures(
+        self,
+        request: _tube_service_pb2.ListFailuresRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tube_service_pb2.ListFailuresResponse, _abc.Awaitable[_tube_service_pb2.ListFailuresResponse]]:
+        """Lists the failures of attempts, counted by tube and fingerprint, in the order of the tubes' names.
+
+        Each node counts the events of the change feed that it has applied, and keeps the counts in memory.
+        After a start it counts the last 24 hours again, at most 500 000 events. Failures in temporary
+        tubes have no events and are not counted. The 200 tubes that failed last have counts, with at most
+        16 384 rows in all.
         """
 
     @_abc_1.abstractmethod
