@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 from taskraft import errors
 from taskraft._arguments import Texts, flag, text, texts
 from taskraft._durations import Duration, milliseconds
+from taskraft._instants import instant_ms
 from taskraft._leader_caller import new_request_id
 from taskraft._message_fields import consistency_of
 from taskraft._tube_differences import OPTIONS_PATH, TubeDiffers, text_of_differences
@@ -19,6 +20,8 @@ from taskraft._tube_statistics import Statistics, TubeStatistics
 from taskraft.v1 import tube_service_pb2
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from taskraft._connection import Connection
 
 
@@ -254,6 +257,39 @@ class AsyncTubeAdmin:
         return await self._connection.call(
             lambda node: node.tubes.GetHistory, request, timeout=timeout
         )
+
+    async def failures(
+        self,
+        tubes: Texts = (),
+        *,
+        since: datetime | None = None,
+        timeout: Duration | None = None,
+    ) -> tube_service_pb2.ListFailuresResponse:
+        """Return all counted failures by tube and fingerprint, in the order of the tubes' names.
+
+        The called node keeps the counts in memory, from `counted_since_ms` on. After a start it
+        counts the last 24 hours of the change feed again, at most 500 000 events.
+
+        Args:
+            tubes: names of tubes, at most 200; default: all tubes that the caller may read.
+            since: leave out rows whose last failure was earlier; needs a time zone.
+            timeout: time limit of each page of 1 000 rows, retries included.
+
+        Raises:
+            NotSupported: the node has an older version, which does not count failures.
+        """
+        request = tube_service_pb2.ListFailuresRequest(
+            tubes=texts("tubes", tubes),
+            since_ms=0 if since is None else instant_ms("since", since),
+        )
+        answer = tube_service_pb2.ListFailuresResponse()
+        pages = self._connection.pages(
+            lambda node: node.tubes.ListFailures, request, timeout=timeout
+        )
+        async for page in pages:
+            answer.MergeFrom(page)
+        answer.next_page_token = ""
+        return answer
 
     async def consumers(
         self, tube: str, *, timeout: Duration | None = None

@@ -143,6 +143,7 @@ class Client:
     stats = blocking(AsyncClient.stats)
     total = blocking(AsyncClient.total)
     history = blocking(AsyncClient.history)
+    failures = blocking(AsyncClient.failures)
     consumers = blocking(AsyncClient.consumers)
 
     start_bulk_sweep = blocking(AsyncClient.start_bulk_sweep)

@@ -52,6 +52,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "tube": LazyCommand("tubes", "tube", "Create, change, list, truncate and drop tubes."),
     "stats": LazyCommand("tubes", "stats", "Count tasks per state."),
     "history": LazyCommand("history", "history", "Show the recent past of tubes as charts."),
+    "failures": LazyCommand("failure_counts", "failures", "Count failures of attempts by cause."),
     "group": LazyCommand("groups", "group", "Create, show, start and cancel groups of tasks."),
     "schedule": LazyCommand("schedules", "schedule", "Create, list, pause and remove schedules."),
     "cluster": LazyCommand("members", "cluster", "Show the cluster; change settings and members."),

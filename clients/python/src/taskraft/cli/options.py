@@ -31,8 +31,8 @@ FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
 OUTPUT_HELP: Final = (
     "Output format: table, wide, json, jsonl, yaml, name, or template=TEXT with fields in braces, "
     "such as '{name} {options.ttr_ms}'. JSON uses the field names of the API; ids, tokens, "
-    "revisions, priorities, sequence numbers and log positions are strings, other numbers are "
-    "numbers."
+    "revisions, priorities, sequence numbers, log positions and fingerprints are strings, other "
+    "numbers are numbers."
 )
 _ACCESS: Final = "taskraft.access."
 """Prefix of the context keys that hold the paths of credential files."""

@@ -49,6 +49,8 @@ STRING_FIELDS: Final = frozenset(
         *("match_index", "term", "quarantined_at"),
         # Priorities: an application may use nanoseconds since 1970, which exceed 2^53.
         *("priority", "priority_min", "priority_max", "priority_bound"),
+        # Hashes of 64 bits.
+        "fingerprint",
     )
 )
 """64-bit fields that are strings in JSON, because many JSON parsers round integers above 2^53.
