@@ -201,6 +201,26 @@ async def test_lists_and_counts_contain_only_readable_tubes(node):
     assert await tubes_of(mailer) == ([MAIL], 1)
 
 
+async def test_counted_failures_are_only_those_of_readable_tubes(node):
+    root, auditor = await node.known("root"), await node.known("auditor")
+    for tube in ("secret", MAIL):
+        await put(root, b"x", tube=tube)
+        tokens = [task.token for task in (await take(root, tube)).tasks]
+        bury = pb.Settlement.Bury(failure=task_pb2.Failure(type="Timeout"))
+        settlements = [pb.Settlement(tokens=tokens, bury=bury)]
+        await root.tasks.SettleTasks(pb.SettleTasksRequest(settlements=settlements))
+
+    async def failed_of(caller, *tubes):
+        request = tube_service_pb2.ListFailuresRequest(tubes=tubes)
+        return [row.tube for row in (await caller.tubes.ListFailures(request)).failures]
+
+    assert await failed_of(root) == [MAIL, "secret"]
+    assert await failed_of(auditor) == [MAIL]
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await failed_of(auditor, MAIL, "secret")
+    assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
 # ------------------------------------------------------------------------------ the rest
 
 

@@ -186,6 +186,7 @@ RULES = {
     "Tube.profile": NOTHING,
 }
 SET_BY_SERVER = {
+    "Failure": {"fingerprint"},
     "Group": {"state", "open", "processed", "failed", "cancelled", "created_ms", "ended_ms",
               "last_task_id", "last_error", "owner"},
     "Schedule": {"next_ms", "last_ms", "last_task_id", "left_out", "last_error", "etag", "owner"},

@@ -18,6 +18,7 @@ from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH
 from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.limits import TAKE_BYTES_BESIDE, TAKE_BYTES_DEFAULT
+from taskraft_service.queue.entities.event_cause import failure_cause
 from taskraft_service.queue.entities.instants import FOREVER_MS, in_wall_time
 from taskraft_service.queue.entities.task_state import State
 from taskraft_service.queue.entities.task_view import (
@@ -130,6 +131,7 @@ def _set_failure(message: task_pb2.Failure, failure: Failure | AttemptFailure) -
     message.type = failure.type
     message.message = failure.message
     message.fatal = failure.fatal
+    message.fingerprint = failure_cause(failure).fingerprint
 
 
 _shared_values: Final = attrgetter(

@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
-from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.entities.task_view import AttemptFailure, Failure
 from taskraft_service.queue.values import value
 
 MESSAGE_BYTES_MAX: Final = 256
@@ -50,7 +50,9 @@ class EventCause:
 NO_CAUSE: Final = EventCause()
 
 
-def failure_cause(failure: Failure | None, reason: str = "", target: str = "") -> EventCause:
+def failure_cause(
+    failure: Failure | AttemptFailure | None, reason: str = "", target: str = ""
+) -> EventCause:
     """Return the cause for a failure; ``reason`` stands for a missing class of the failure."""
     if failure is None:
         return EventCause(reason, "", target) if reason or target else NO_CAUSE

@@ -61,6 +61,30 @@ async def test_the_fingerprint_is_that_of_the_change_feed(node):
     assert [event.fingerprint for event in events if event.reason] == [row.fingerprint]
 
 
+async def test_the_failures_of_a_task_have_the_same_fingerprint(node):
+    await create(node, "mail")
+    await fail(node, "mail", "Timeout", f"no answer from {'9' * 600}")
+    (row,) = (await listed(node)).failures
+    selector = task_pb2.TaskSelector(ids=[row.task_id])
+    answer = await node.tasks.GetTasks(pb.GetTasksRequest(tube="mail", selector=selector))
+    (task,) = answer.tasks
+    assert task.failure.fingerprint == row.fingerprint != 0
+    assert [one.failure.fingerprint for one in task.failures] == [row.fingerprint]
+
+
+async def test_counts_begin_anew_after_events_that_were_removed(node):
+    await create(node, "mail")
+    await fail(node, "mail", "Timeout", "1", "2")
+    assert [row.count for row in (await listed(node)).failures] == [2]
+    await fail(node, "mail", "Timeout", "3", "4")
+    feed = node.queue.feed
+    removed = {view.partition: view.high_seq for view in feed.views()}
+    newest_ms = max(view.high_ms for view in feed.views())
+    feed.trim(removed)
+    answer = await listed(node)
+    assert (list(answer.failures), answer.counted_since_ms) == ([], newest_ms + 1)
+
+
 async def test_a_burial_counts_as_given_up_and_a_dead_letter_once(node):
     await create(node, "dead")
     once = task_pb2.RetryPolicy(attempts_max=1)

@@ -475,22 +475,28 @@ class Failure(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     FATAL_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     """Class of the failure, for example the name of an exception. At most 255 bytes."""
     message: _builtins.str
     """Description for people. At most 4 KiB; a longer text is refused with INVALID_FIELD."""
     fatal: _builtins.bool
     """True: do not retry, whatever the retry policy allows."""
+    fingerprint: _builtins.int
+    """Hash of the type and of the first 256 bytes of the message without its ids and numbers, as in
+    ChangeEvent.fingerprint. 0: the failure has neither. Set by the server, and ignored in requests.
+    """
     def __init__(
         self,
         *,
         type: _builtins.str = ...,
         message: _builtins.str = ...,
         fatal: _builtins.bool = ...,
+        fingerprint: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fatal", b"fatal", "message", b"message", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fatal", b"fatal", "fingerprint", b"fingerprint", "message", b"message", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
