@@ -1,7 +1,7 @@
 """The command `taskraft failures`, and `failures` of the clients."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -67,5 +67,11 @@ def test_a_client_reads_the_failures_since_an_instant(taskraft, failed):
     since = datetime.fromtimestamp(newest / 1_000, UTC)
     assert [each.tube for each in taskraft.client.failures(since=since).failures] == ["emails"]
     assert [each.tube for each in taskraft.client.failures("mail").failures] == ["mail"]
+    taskraft.advance("1h")
+    emails = taskraft.client.tube("emails")
+    emails.put("y")
+    emails.take(wait=0).bury(reason=ValueError("another cause"))
+    later = taskraft.client.failures(since=since + timedelta(minutes=30)).failures
+    assert [each.message for each in later] == ["another cause"]
     with pytest.raises(ValueError, match="time zone"):
         taskraft.client.failures(since=datetime(2026, 1, 1))  # noqa: DTZ001 - the wrong value

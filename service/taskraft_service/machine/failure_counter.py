@@ -63,11 +63,15 @@ class FailureCounter:
             part.number: part.stored_seq if stored_only else part.high_seq
             for part in feed.partitions
         }
+        has_begun = False
         while True:
             # A snapshot may replace the queue between two steps.
             feed = self._queues.replicated.feed
             if self._has_gap(feed):
+                if has_begun:
+                    return  # The next round begins again, so that this one ends.
                 self._begin(feed)
+                has_begun = True
             if not self._step(feed, ends):
                 return
             yield
