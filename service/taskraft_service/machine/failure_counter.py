@@ -15,14 +15,14 @@ from typing import Final
 from taskraft_service.machine.failure_counts import HOUR_MS, HOURS, FailureCounts
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.feed.change_feed import ChangeFeed
-from taskraft_service.queue.feed.chunk import AT_MS_COLUMN, COLUMNS, ChangeChunk, unpack
+from taskraft_service.queue.feed.chunk import ChangeChunk
 from taskraft_service.queue.feed.failure_events import failures_in
 from taskraft_service.queue.feed.feed_partition import FeedPartition
 
 EVENTS_MAX: Final = 500_000
 """Maximum number of events that are counted again after a start, of all partitions together."""
 STEP_EVENTS: Final = 512
-"""Number of events that are read in one step of the event loop."""
+"""Maximum number of events of a chunk with failures that are read in one step of the event loop."""
 ROUND_SECONDS: Final = 1.0
 
 
@@ -43,26 +43,22 @@ class FailureCounter:
         """Sequence number of the next event to read, by partition."""
         self._read_ms: dict[int, int] = {}
         """Instant of the last event that was read, by partition."""
+        self._chunk: ChangeChunk | None = None
+        """Chunk of which some events are not counted yet."""
 
     async def run_periodically(self) -> None:
-        """Count the events that are in the store, each second, until the task is cancelled."""
+        """Count the new events each second, until the task is cancelled."""
         while True:
             await asyncio.sleep(ROUND_SECONDS)
-            for _ in self.read(stored_only=True):
+            for _ in self.read():
                 await asyncio.sleep(0)
 
-    def read(self, *, stored_only: bool = False) -> Iterator[None]:
+    def read(self) -> Iterator[None]:
         """Count all events so far, in steps; the event loop can run other work after each step.
 
-        Several callers may read at the same time; each event is counted once. With
-        ``stored_only``, events that are still rows in memory are left for a later round, because
-        they cost more: they would be encoded as a chunk for this reader alone.
+        Several callers may read at the same time; each event is counted once.
         """
-        feed = self._queues.replicated.feed
-        ends = {
-            part.number: part.stored_seq if stored_only else part.high_seq
-            for part in feed.partitions
-        }
+        ends = {part.number: part.high_seq for part in self._queues.replicated.feed.partitions}
         has_begun = False
         while True:
             # A snapshot may replace the queue between two steps.
@@ -94,6 +90,7 @@ class FailureCounter:
         self._feed_id = feed.feed_id
         self._next_seqs.clear()
         self._read_ms.clear()
+        self._chunk = None
         self.counts.clear(self._wall_now_ms() - HOURS * HOUR_MS)
 
     def _step(self, feed: ChangeFeed, ends: dict[int, int]) -> bool:
@@ -114,14 +111,30 @@ class FailureCounter:
         if not behind:
             return False
         number = min(behind, key=lambda one: self._read_ms[one])
-        first = self._next_seqs[number]
-        until = min(first + STEP_EVENTS, ends[number])
-        for chunk in feed.read(number, first, until, STEP_EVENTS):
-            for event in failures_in(chunk.columns):
-                self.counts.add(event)
-            self._next_seqs[number] = chunk.next_seq
-            self._read_ms[number] = _instant(chunk, chunk.rows - 1)
+        until = self._count(feed, number, self._next_seqs[number])
+        self._next_seqs[number] = until
+        self._read_ms[number] = feed.instant(number, until - 1)
         return True
+
+    def _count(self, feed: ChangeFeed, partition: int, at: int) -> int:
+        """Count failures from an event on; return the number of the event to go on with.
+
+        The texts of a chunk are decoded once, although its events are counted in several steps.
+        """
+        chunk = self._chunk
+        if (
+            chunk is None
+            or chunk.partition != partition
+            or not chunk.from_seq <= at < chunk.next_seq
+        ):
+            until, chunk = feed.failure_chunk(partition, at, STEP_EVENTS)
+            if chunk is None:
+                return until
+        until = min(at + STEP_EVENTS, chunk.next_seq)
+        for event in failures_in(chunk.columns, at - chunk.from_seq, until - chunk.from_seq):
+            self.counts.add(event)
+        self._chunk = chunk if until < chunk.next_seq else None
+        return until
 
     def _find_first(self, feed: ChangeFeed, part: FeedPartition) -> None:
         """Find the first event to count in a partition.
@@ -133,8 +146,8 @@ class FailureCounter:
         low = max(part.low_seq, part.high_seq - _share(feed))
         first = max(low, feed.seq_at(number, counts.since_ms))
         if low > 0 and first == low:
-            reads = feed.read(number, first, first + 1, 1)
-            known_ms = max((_instant(chunk, 0) for chunk in reads), default=part.view().high_ms)
+            is_empty = first == part.high_seq
+            known_ms = part.view().high_ms if is_empty else feed.instant(number, first)
             counts.since_ms = max(counts.since_ms, known_ms + 1)
         self._next_seqs[number] = first
         self._read_ms[number] = 0
@@ -143,9 +156,3 @@ class FailureCounter:
 def _share(feed: ChangeFeed) -> int:
     """Return the number of events of a partition that are counted again."""
     return EVENTS_MAX // max(len(feed.partitions), 1)
-
-
-def _instant(chunk: ChangeChunk, row: int) -> int:
-    """Return the instant of the event in one row of a chunk."""
-    _, code, width = COLUMNS[AT_MS_COLUMN]
-    return unpack(code, chunk.columns.at_ms[row * width : (row + 1) * width])[0]

@@ -25,6 +25,8 @@ TUBES_MAX: Final = 200
 ROWS_MAX: Final = 16_384
 """Maximum number of rows of all tubes."""
 
+_NO_HOURS: Final = bytes(8 * HOURS)
+
 
 class FailureRow:
     """The counts of one fingerprint of a tube.
@@ -60,8 +62,8 @@ class FailureRow:
         self.last_ms = 0
         self.task_id = 0
         self.message = b""
-        self._hours = array("q", bytes(8 * HOURS))
-        self._hour = 0
+        self._hours = array("q")
+        self._hour = -HOURS
         """The newest hour with a count, as hours since the Unix epoch."""
 
     def add(self, event: FailureEvent) -> None:
@@ -90,8 +92,11 @@ class FailureRow:
 
     def _add_hour(self, hour: int, count: int) -> None:
         newest = self._hour
-        if hour > newest:
-            for passed in range(max(newest + 1, hour - HOURS + 1), hour + 1):
+        if hour >= newest + HOURS:
+            self._hours = array("q", _NO_HOURS)
+            self._hour = hour
+        elif hour > newest:
+            for passed in range(newest + 1, hour + 1):
                 self._hours[passed % HOURS] = 0
             self._hour = hour
         elif hour <= newest - HOURS:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from taskraft.v1 import tube_service_pb2 as pb
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
-from taskraft_service.api.rpc.request_steps import MESSAGE_STEPS
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.machine.failure_counter import FailureCounter
@@ -22,6 +22,8 @@ from taskraft_service.machine.failure_counts import (
 )
 from taskraft_service.queue.entities.event_cause import normalised
 
+ROW_STEPS: Final = 100
+"""Number of steps that stand for building one row of an answer, with its normalised message."""
 _Row = tuple[str, TubeFailures, FailureRow]
 
 
@@ -68,9 +70,7 @@ class FailuresHandler:
         )
         now_ms = self._wall_now_ms()
         return pb.ListFailuresResponse(
-            failures=await call.steps.in_slices(
-                page, lambda row: _message(row, now_ms), MESSAGE_STEPS
-            ),
+            failures=await call.steps.in_slices(page, lambda row: _message(row, now_ms), ROW_STEPS),
             next_page_token=next_token,
             node=self._node,
             counted_since_ms=self._counter.counts.since_ms,

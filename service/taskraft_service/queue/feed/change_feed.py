@@ -158,15 +158,23 @@ class ChangeFeed:
         for chunk in self.read(partition, from_seq, to_seq, self._rows_max):
             yield from enumerate(events_of(chunk.columns), chunk.from_seq)
 
+    def failure_chunk(
+        self, partition: int, from_seq: int, fresh_rows_max: int
+    ) -> tuple[int, ChangeChunk | None]:
+        """Return the chunk that begins with an event; see ``FeedPartition.failure_chunk``."""
+        return self.partitions[partition].failure_chunk(self._store, from_seq, fresh_rows_max)
+
+    def instant(self, partition: int, seq: int) -> int:
+        """Return the instant of an event, which must be in the partition."""
+        return self.partitions[partition].instant(self._store, seq)
+
     def seq_at(self, partition: int, at_ms: int) -> int:
         """Return the sequence number of the first event from an instant on, or the next number."""
         part = self.partitions[partition]
         low, high = part.low_seq, part.high_seq
         while low < high:
             middle = (low + high) // 2
-            (chunk,) = self.read(partition, middle, middle + 1, 1)
-            (event,) = events_of(chunk.columns)
-            if event.at_ms < at_ms:
+            if part.instant(self._store, middle) < at_ms:
                 low = middle + 1
             else:
                 high = middle

@@ -84,6 +84,7 @@ FIELDS: Final = 18
 AT_MS_COLUMN: Final = 2
 TUBE_COLUMN: Final = 3
 CAUSE_COLUMN: Final = 14
+FINGERPRINT_COLUMN: Final = 19
 TEXT_COLUMNS: Final = frozenset((12, 13, 14, 15, 18, 20))
 _FORMAT: Final = FeedVersion.V3
 _SWAP: Final = sys.byteorder == "big"
@@ -283,13 +284,31 @@ def cut(frame: bytes, first: int, last: int) -> ChangeColumns:
         names.append(frame[at : at + length].decode())
         at += length
     columns = []
-    stored = COLUMNS[:FIELDS] if header.version is FeedVersion.V2 else COLUMNS
+    stored = _stored_columns(header)
     for _, _, width in stored:
         columns.append(frame[at + first * width : at + last * width])
         at += header.rows * width
     assert at == len(frame)
     columns += [bytes((last - first) * width) for _, _, width in COLUMNS[len(stored) :]]
     return ChangeColumns(names[: header.tubes], names[header.tubes :], b"", *columns)
+
+
+def cut_column(frame: bytes, place: int, first: int, last: int) -> bytes:
+    """Return the rows ``first`` to ``last - 1`` of one column of numbers of a stored chunk.
+
+    Costs much less than ``cut``, which decodes the texts of all rows. A column that the format of
+    the chunk does not have is 0.
+    """
+    header = read_header(frame)
+    stored, width = _stored_columns(header), COLUMNS[place][2]
+    if place >= len(stored):
+        return bytes((last - first) * width)
+    at = len(frame) - header.rows * sum(each for _, _, each in stored[place:])
+    return frame[at + first * width : at + last * width]
+
+
+def _stored_columns(header: ChunkHeader) -> tuple[tuple[str, str, int], ...]:
+    return COLUMNS[:FIELDS] if header.version is FeedVersion.V2 else COLUMNS
 
 
 def events_of(columns: ChangeColumns) -> Iterator[Event]:

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from taskraft_service.queue.entities.event_cause import NO_CAUSE
 from taskraft_service.queue.feed.chunk import (
     AT_MS_COLUMN,
+    CAUSE_COLUMN,
     ENCODERS,
     FIELDS,
+    FINGERPRINT_COLUMN,
     ChangeChunk,
     ChangeColumns,
     Field,
     cut,
+    cut_column,
     encode,
     read_header,
+    unpack,
 )
 from taskraft_service.queue.feed.chunk_merge import ChunkTail, StoredChunk, join, merge
 from taskraft_service.queue.store.field_table import FieldTable
@@ -110,6 +115,48 @@ class FeedPartition:
         if pieces:
             yield ChangeChunk(self.number, first, at, at - first, join(pieces))
 
+    def frames(self, store: Store, seq: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the stored chunks from the chunk with an event on, each after its first number."""
+        for key, frame in store.scan(chunk_key(self.number, seq + 1), partition_stop(self.number)):
+            yield int.from_bytes(key[-8:], "big") - read_header(frame).rows, frame
+
+    def instant(self, store: Store, seq: int) -> int:
+        """Return the instant of an event, which must be in the partition."""
+        if seq >= self.stored_seq:
+            at_ms = self.fresh[(seq - self.stored_seq) * FIELDS + AT_MS_COLUMN]
+            assert isinstance(at_ms, int)
+            return at_ms
+        start, frame = next(self.frames(store, seq))
+        (found,) = unpack("q", cut_column(frame, AT_MS_COLUMN, seq - start, seq - start + 1))
+        return found
+
+    def failure_chunk(
+        self, store: Store, from_seq: int, fresh_rows_max: int
+    ) -> tuple[int, ChangeChunk | None]:
+        """Return the chunk that begins with an event, or None if no event in it has a fingerprint.
+
+        The chunk ends where the stored chunk ends, or after ``fresh_rows_max`` events that are not
+        in the store yet. The first number is that of the event after the chunk. A chunk without
+        fingerprints, the usual case, costs a look at one column.
+        """
+        if from_seq >= self.stored_seq:
+            first = from_seq - self.stored_seq
+            piece = self.fresh[first * FIELDS : (first + fresh_rows_max) * FIELDS]
+            causes = piece[CAUSE_COLUMN::FIELDS]
+            rows = len(causes)
+            if causes.count(NO_CAUSE) == rows:
+                return from_seq + rows, None
+            first, frame = 0, encode(piece)
+        else:
+            start, frame = next(self.frames(store, from_seq))
+            first, rows = from_seq - start, read_header(frame).rows
+            if not cut_column(frame, FINGERPRINT_COLUMN, first, rows).strip(b"\0"):
+                return start + rows, None
+            rows -= first
+        until = from_seq + rows
+        columns = cut(frame, first, first + rows)
+        return until, ChangeChunk(self.number, from_seq, until, rows, columns)
+
     def _pieces(
         self, store: Store, at: int, stop: int, rows_max: int
     ) -> Iterator[tuple[ChangeColumns, int]]:
@@ -117,10 +164,8 @@ class FeedPartition:
         number = self.number
         stored_stop = min(stop, self.stored_seq)
         if at < stored_stop:
-            first_key = chunk_key(number, at + 1)
-            for key, frame in store.scan(first_key, partition_stop(number)):
-                end = int.from_bytes(key[-8:], "big")
-                start = end - read_header(frame).rows
+            for start, frame in self.frames(store, at):
+                end = start + read_header(frame).rows
                 assert start <= at < end, f"partition {number} has no chunk with {at}"
                 for first in range(at, min(end, stored_stop), rows_max):
                     last = min(first + rows_max, end, stored_stop)
