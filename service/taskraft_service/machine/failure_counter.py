@@ -97,7 +97,7 @@ class FailureCounter:
         """Find where to begin in a partition, or read some events; return whether there is more.
 
         The partition that is furthest behind in time is read first, so that events of all
-        partitions are counted roughly in the order of their instants.
+        partitions are counted roughly in the order of their instants. A chunk is finished first.
         """
         for part in feed.partitions:
             if part.number not in self._next_seqs:
@@ -110,7 +110,11 @@ class FailureCounter:
         ]
         if not behind:
             return False
-        number = min(behind, key=lambda one: self._read_ms[one])
+        opened = self._chunk
+        if opened is not None and opened.partition in behind:
+            number = opened.partition
+        else:
+            number = min(behind, key=lambda one: self._read_ms[one])
         until = self._count(feed, number, self._next_seqs[number])
         self._next_seqs[number] = until
         self._read_ms[number] = feed.instant(number, until - 1)

@@ -22,6 +22,7 @@ from taskraft_service.queue.feed.chunk import (
     ChangeChunk,
     Event,
     cut,
+    cut_column,
     encode,
     events_of,
     only,
@@ -136,6 +137,16 @@ def test_any_range_of_rows_can_be_cut_out(events, data):
     first = data.draw(st.integers(0, len(events) - 1))
     last = data.draw(st.integers(first + 1, len(events)))
     assert list(events_of(cut(encode(fields_of(events)), first, last))) == events[first:last]
+
+
+@given(EVENTS, st.data())
+def test_one_column_can_be_cut_out(events, data):
+    first = data.draw(st.integers(0, len(events) - 1))
+    last = data.draw(st.integers(first + 1, len(events)))
+    frame = encode(fields_of(events))
+    columns = cut(frame, first, last)
+    for place, (name, _, _) in enumerate(COLUMNS):
+        assert cut_column(frame, place, first, last) == getattr(columns, name)
 
 
 @given(EVENTS)
