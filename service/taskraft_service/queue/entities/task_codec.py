@@ -108,6 +108,7 @@ EXTRAS: Final = FieldTable(
         Present("dependents"),
         Present("waiting"),
         Present("owner"),
+        Present("lease_ms"),
     ),
     Number("outcome", "B", TaskOutcome),
     Number("times_buried", "I"),
@@ -133,6 +134,7 @@ EXTRAS: Final = FieldTable(
     Optional(Number("dependents", "Q")),
     Optional(Nested("waiting", _WAITING)),
     Optional(Nested("owner", _OWNER)),
+    Optional(Number("lease_ms", "Q")),
     parts={"failure": Failure, "progress": TaskProgress, "origin": TaskOrigin},
 )
 

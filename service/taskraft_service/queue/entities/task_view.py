@@ -126,6 +126,7 @@ class Extras:
         dependents: number of the set of dependents; 0: no task depends on this task.
         waiting: open dependencies; None: the task has none.
         owner: principal that has put the task with its unique key; None: not known.
+        lease_ms: time to run of the lease, from its take, if the task has no time to run; 0: none.
     """
 
     failure: Failure | None = None
@@ -146,6 +147,7 @@ class Extras:
     waiting: Waiting | None = None
     failures: tuple[AttemptFailure, ...] = ()
     owner: str | None = None
+    lease_ms: int = 0
 
     def with_failure(self, failure: Failure, attempt: int, now_ms: int) -> Extras:
         """Return the extras after a failure of an attempt."""

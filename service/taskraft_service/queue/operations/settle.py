@@ -59,6 +59,7 @@ from taskraft_service.queue.operations.settlements import (
     TouchedLease,
     kept_bytes,
 )
+from taskraft_service.queue.operations.take import SESSIONLESS_TTR_MS
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import (
     ACROSS,
@@ -225,15 +226,24 @@ def _touch(state: QueueState, settlement: Touch, task: QueueTask) -> None:
         task.ttr_ms = lengthened(task.ttr_ms, increment_ms)
         task.expire_at_ms = postponed(task.expire_at_ms, increment_ms)
         task.lease_until_ms = postponed(task.lease_until_ms, increment_ms)
+        if task.extras.lease_ms:
+            lease_ms = lengthened(task.extras.lease_ms, increment_ms)
+            task.extras = replace(task.extras, lease_ms=lease_ms)
     if settlement.restart and task.lease_until_ms < NEVER_MS:
-        run_ms = task.ttr_ms
-        if run_ms >= FOREVER_MS and task.session is None:
-            run_ms = task.lease_until_ms - task.since_ms
-        renewed_ms = after(state.now_ms, run_ms)
+        renewed_ms = after(state.now_ms, _run_ms(task))
         if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
             renewed_ms = min(renewed_ms, task.expire_at_ms)
         task.lease_until_ms = max(task.lease_until_ms, renewed_ms)
     transition(state, task.tube, (task,), Operation.TOUCH)
+
+
+def _run_ms(task: QueueTask) -> int:
+    """Return the time to run with which a touch restarts a lease that has an end."""
+    if task.ttr_ms < FOREVER_MS:
+        return task.ttr_ms
+    if task.extras.lease_ms:
+        return task.extras.lease_ms
+    return SESSIONLESS_TTR_MS if task.session is None else FOREVER_MS
 
 
 def _predict(prediction: ReadyPrediction, command: Settle) -> None:

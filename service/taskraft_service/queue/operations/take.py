@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from typing import Final
@@ -239,6 +240,8 @@ def _lease(
         is_timed = task.ttr_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS
         if is_timed or session is None or ttr_ms is not None:
             task.lease_until_ms = _lease_end(state, task, ttr_ms)
+            if ttr_ms is not None and ttr_ms < FOREVER_MS <= task.ttr_ms:
+                task.extras = replace(task.extras, lease_ms=ttr_ms)
     transition(state, tube, run, operation)
     if tube.has_rate:
         if tube.bucket is not None:

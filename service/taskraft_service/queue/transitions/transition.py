@@ -130,8 +130,9 @@ def _end_leases(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) 
             task.taker = ""
         task.token = 0
         task.lease_until_ms = NEVER_MS
-        if task.extras is not NO_EXTRAS and task.extras.cancel_requested:
-            task.extras = replace(task.extras, cancel_requested=False)
+        extras = task.extras
+        if extras is not NO_EXTRAS and (extras.cancel_requested or extras.lease_ms):
+            task.extras = replace(extras, cancel_requested=False, lease_ms=0)
 
 
 def _start_leases(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> None:

@@ -42,6 +42,7 @@ class NaiveMoving:
             "since": self.now,
             "token": 0,
             "lease_until": NEVER,
+            "lease_ms": 0,
             "session": None,
             "progress": None,
             "cancelled": False,

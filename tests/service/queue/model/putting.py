@@ -131,6 +131,7 @@ class NaivePutting:
             "since": self.now,
             "visible_at": NEVER,
             "lease_until": NEVER,
+            "lease_ms": 0,
             "token": 0,
             "session": None,
             "attempt": 0,

@@ -137,6 +137,7 @@ class NaiveQueue(
                 origin=task["origin"],
                 group=task["group"]["name"] if task["group"] else "",
                 waiting=self.waiting_view(task),
+                lease_ms=task["lease_ms"],
             ),
         )
 
@@ -175,6 +176,7 @@ class NaiveQueue(
         self.event(task, kind, state, label, cause, outcome)
         if task["state"] is State.TAKEN and state is not State.TAKEN:
             task.update(token=0, lease_until=NEVER, session=None, cancelled=False, taker="")
+            task["lease_ms"] = 0
         if state not in (State.DELAYED, State.HELD):
             task["visible_at"] = NEVER
         task.update(state=state, since=self.now)
@@ -403,6 +405,8 @@ class NaiveQueue(
         if task["tube"]["view"].options.ttl_scope is TtlScope.UNTAKEN:
             until = min(until, task["expire_at"])
         task.update(state=State.TAKEN, since=self.now, visible_at=NEVER)
+        if command.ttr_ms is not None and command.ttr_ms < FOREVER_MS <= task["ttr"]:
+            task["lease_ms"] = command.ttr_ms
         taker = "" if session else command.taker
         task.update(token=self.token, session=session, taker=taker, lease_until=until)
         self.settle_turns(task["tube"])

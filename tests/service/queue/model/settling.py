@@ -187,10 +187,12 @@ class NaiveSettling:
             task["ttr"] = longer(task["ttr"], touch.increment_ms)
             task["expire_at"] = later(task["expire_at"], touch.increment_ms)
             task["lease_until"] = later(task["lease_until"], touch.increment_ms)
+            if task["lease_ms"]:
+                task["lease_ms"] = longer(task["lease_ms"], touch.increment_ms)
         if touch.restart and task["lease_until"] < NEVER:
             run = task["ttr"]
-            if run >= FOREVER_MS and not task["session"]:
-                run = task["lease_until"] - task["since"]
+            if run >= FOREVER_MS:
+                run = task["lease_ms"] or (FOREVER_MS if task["session"] else 60_000)
             until = later(self.now, run)
             if task["tube"]["view"].options.ttl_scope is TtlScope.UNTAKEN:
                 until = min(until, task["expire_at"])
