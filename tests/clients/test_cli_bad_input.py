@@ -1,10 +1,13 @@
 """Bad input of every command: one line, the right exit code, and no call that changes something."""
 
+import errno
+import sys
+
 import click
 import pytest
 from click.testing import CliRunner
 
-from taskraft.cli import main
+from taskraft.cli import main, task_process
 from taskraft.cli.options import DURATION, OUTPUT
 from tests.clients.test_cli_commands import ALL, OTHERS
 
@@ -118,3 +121,36 @@ def test_bad_values_of_single_commands_are_one_line(calls, run, line, code):
     assert (done.exit_code, done.stdout) == (code, "")
     assert one_line(done), done.stderr
     assert not changes(calls)
+
+
+@pytest.mark.parametrize(
+    ("line", "given", "text"),
+    [
+        ("import emails FILE", b"\xc8 ", "the input is not UTF-8 text: "),
+        ("apply -f FILE", b"\xc8 ", "FILE: not YAML: "),
+        ("apply -f -", b"[" * 50_000, "<stdin>: not YAML: maximum recursion"),
+        ("apply -f -", b"tubes: [{name: a, ttr: 2026-13-45}]", "<stdin>: not YAML: month must"),
+        ("delete - --yes", b"emails/" + b"1" * 50, "is not a valid id of a task"),
+        ("task show emails 9223372036854775808", b"", "is not a valid id of a task"),
+        ("task show emails 1_0", b"", "'1_0' is not a valid id of a task"),
+        ("ack 9223372036854775808", b"", "is not a lease token"),
+        ("ack \u0661\u0662", b"", "is not a lease token"),
+    ],
+)
+def test_malformed_bytes_and_numbers_are_named(calls, run, tmp_path, line, given, text):
+    path = tmp_path / "FILE"
+    path.write_bytes(given)
+    done = run(line.replace("FILE", str(path)), input=given)
+    assert (done.exit_code, done.stdout, text in done.stderr) == (2, "", True), done.stderr
+    assert one_line(done), done.stderr
+    assert not changes(calls)
+
+
+def test_a_failure_of_the_system_names_its_file(run, emails, monkeypatch):
+    def refused(*_arguments, **_options):
+        raise OSError(errno.ENOEXEC, "Exec format error", "./send-mail")
+
+    monkeypatch.setattr(task_process, "run_command", refused)
+    emails.put("a")
+    done = run(f"take emails --exec {sys.executable}")
+    assert (done.exit_code, done.stderr) == (1, "error: ./send-mail: Exec format error\n")

@@ -299,3 +299,26 @@ def test_prune_needs_to_see_whose_a_schedule_is(stocked):
     hidden = replace(stocked.schedules.get("new"), spec=None)
     with pytest.raises(errors.NotAllowed, match=r'the schedule "new", .* to read "new"'):
         pruning.schedules_to_delete((), {"new": hidden})
+
+
+REFUSED = """
+tubes:
+  - name: first
+  - name: second
+    capacity_tasks: -1
+"""
+
+
+def test_what_only_the_cluster_can_check_is_named_with_its_line(apply, taskraft):
+    done = apply(REFUSED)
+    assert (done.exit_code, done.stdout) == (2, ""), done.output
+    assert "tubes.yaml:4: tubes[1]: INVALID_FIELD: " in done.stderr
+    assert "objects before second have been applied" in done.stderr
+    assert names_of(taskraft.client)[0] == ["emails", "first"]
+
+
+def test_an_access_file_that_cannot_be_written_changes_nothing(apply, taskraft, tmp_path):
+    text = "tubes: [{name: first}]\nprincipals: {a: {}}\n"
+    done = apply(text, f"--access-file {tmp_path}/missing/access.json")
+    assert (done.exit_code, "missing" in done.stderr) == (1, True), done.output
+    assert names_of(taskraft.client)[0] == ["emails"]

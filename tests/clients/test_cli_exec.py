@@ -190,3 +190,12 @@ def test_the_command_ends_with_the_lease_a_request_or_a_signal(emails):
     assert (stop_cause(task, stop), stop.count) == ("stopped by SIGTERM", 2)
     with pytest.raises(KeyboardInterrupt), stop.interrupting():
         pytest.fail("a signal before the block was forgotten")
+
+
+@pytest.mark.parametrize("options", ["-n 2", "--wait=1s -n 2", "-n 2 --"])
+def test_words_after_the_program_belong_to_the_command(run, emails, ends, options):
+    emails.put_many(["a", "b", "c"])
+    ends[0].extend([CommandEnd(0)] * 3)
+    done = run(f"take emails --exec {options} {PROGRAM} -n 1 --result")
+    assert done.exit_code == 0, done.output
+    assert [command for command, *_ in ends[1]] == [(PROGRAM, "-n", "1", "--result")] * 2

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from taskraft.cli.history import chart, squeezed
+from taskraft.cli.history import chart, chart_columns, squeezed
 
 
 @pytest.fixture
@@ -96,3 +96,10 @@ def test_the_search_for_a_removed_task_begins_at_a_time(run, busy):
     run("delete mail/2 --yes")
     assert run("task history mail 2 --before 1990-01-01").exit_code == 3
     assert run("task history mail 2 --before 2200-01-01").exit_code == 0
+
+
+@pytest.mark.parametrize(("terminal", "expected"), [(200, 60), (80, 51), (20, 8)])
+def test_a_chart_is_not_wider_than_its_terminal(monkeypatch, terminal, expected):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(terminal))
+    assert chart_columns([("oldest ready", "1,000", "26s")]) == expected

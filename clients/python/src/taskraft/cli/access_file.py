@@ -8,6 +8,7 @@ import re
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,9 +62,17 @@ class AccessFile:
             ),
         ]
 
-    def save(self) -> None:
-        """Replace the file at once, so that no node reads half of it; keep its mode."""
+    @contextmanager
+    def replaced(self) -> Iterator[None]:
+        """Write the new file beside the old one, and replace the old one after the block.
+
+        No node reads half of a file. The mode stays. Nothing is replaced if the block fails.
+
+        Raises:
+            OSError: the folder cannot be written; raised before the block.
+        """
         if all(change.action == "unchanged" for change in self.changes):
+            yield
             return
         content = self._as_toml() if self._path.suffix == ".toml" else self._as_json()
         mode = self._path.stat().st_mode & 0o777 if self._path.exists() else _MODE
@@ -75,6 +84,7 @@ class AccessFile:
                 file.flush()
                 os.fchmod(file.fileno(), mode)
                 os.fsync(file.fileno())
+            yield
             Path(name).replace(self._path)
         except BaseException:
             Path(name).unlink(missing_ok=True)

@@ -89,7 +89,7 @@ def apply(*, reference: str, prune: bool, confirmation: Confirmation, output: st
     deleted. Changes of the options of a tube are made, and not listed. Run the command once per
     deployment. Workers only create what is missing.
     """
-    from taskraft.cli.output import terminal_text
+    from taskraft.cli.terminal_text import terminal_text
 
     confirmation.check_input()
     loaded = load_app(reference)
@@ -111,7 +111,8 @@ def apply(*, reference: str, prune: bool, confirmation: Confirmation, output: st
 
 
 def _write_changes(changes: Sequence[Change], output: str, tense: str = "") -> None:
-    from taskraft.cli.output import terminal_text, write_values
+    from taskraft.cli.output import write_values
+    from taskraft.cli.terminal_text import terminal_text
 
     if not write_values([change._asdict() for change in changes], output):
         for change in changes:

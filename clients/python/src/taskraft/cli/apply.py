@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, ParamSpec
 
@@ -83,7 +83,7 @@ def apply(
     changed. Schedules of apps stay, see `taskraft app apply --prune`.
     """
     from taskraft.cli.declared_changes import write_changes
-    from taskraft.cli.output import terminal_text
+    from taskraft.cli.terminal_text import terminal_text
 
     confirmation.check_input()
     with _compared(file, access_file, target, timeout, prune=prune) as comparison:
@@ -145,11 +145,10 @@ class Comparison(NamedTuple):
         return [change for part in self if part is not None for change in part.changes]
 
     def apply(self) -> None:
-        """Change the cluster, then the access file."""
-        if self.plan is not None:
-            self.plan.apply()
-        if self.rights is not None:
-            self.rights.save()
+        """Change the cluster, then the access file, which is written beside its place before."""
+        with nullcontext() if self.rights is None else self.rights.replaced():
+            if self.plan is not None:
+                self.plan.apply()
 
 
 @contextmanager

@@ -112,14 +112,16 @@ def list_(*, output: str, target: str | None, timeout: float) -> None:
 @cluster_options
 def show(*, number: int, output: str, target: str | None, timeout: float) -> None:
     """Show one bulk sweep, with its refused tasks by reason."""
+    from taskraft.cli.terminal_text import terminal_text
+
     with connect(target, timeout) as client:
         sweep = client.bulk_sweep(number)
     if not write_sweeps([sweep], output):
         return
     for reason, count in sorted(sweep.refused_by_reason.items()):
-        click.echo(f"refused: {reason} {count}")
+        click.echo(terminal_text(f"refused: {reason} {count}"))
     if sweep.problem:
-        click.echo(f"problem: {sweep.problem}")
+        click.echo(terminal_text(f"problem: {sweep.problem}"))
 
 
 @bulk.command(epilog=examples("taskraft bulk stop 17"))

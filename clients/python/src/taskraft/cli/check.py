@@ -206,7 +206,7 @@ def _end(
 
 def _line(level: Level, findings: Sequence[HealthFinding], figures: Sequence[Figure]) -> str:
     """Return the line of a monitoring plugin; "|" separates the text from the figures."""
-    from taskraft.cli.output import terminal_text
+    from taskraft.cli.terminal_text import terminal_text
 
     told = [each for each in findings if each.level] or findings
     text = f"{level.name}: " + "; ".join(f"{one.subject}: {one.detail}" for one in told)

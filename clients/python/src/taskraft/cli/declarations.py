@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -10,6 +11,8 @@ from taskraft.cli.declared_objects import DeclaredTube, declared_schedule, sched
 from taskraft.cli.yaml_file import InvalidDeclaration, YamlFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from taskraft import Client
     from taskraft.cli.declared_changes import DeclaredChange
 
@@ -86,6 +89,7 @@ class DeclarationPlan:
 
     def __init__(self, client: Client, declared: DeclarationFile, *, prune: bool) -> None:
         self._client = client
+        self._declared: Final = declared
         with declared.yaml.locating():
             self._tubes = {
                 each["name"]: DeclaredTube.of(each, ("tubes", position))
@@ -111,7 +115,8 @@ class DeclarationPlan:
         """Create and update the tubes that differ, then schedules; then delete the others."""
         for change in self.changes:
             if change.action in ("create", "update"):
-                self._create_or_update(change)
+                with self._declared.yaml.locating(), self._naming(change):
+                    self._create_or_update(change)
         for change in self._deletions:
             if change.kind == "schedule":
                 self._client.schedules.delete(change.name)
@@ -120,6 +125,18 @@ class DeclarationPlan:
                 self._client.drop_tube(change.name)
             except errors.TubeBusy as error:  # since the check; the server's text has no name
                 raise errors.TubeBusy(f"{change.name}: {error}") from None
+
+    @contextmanager
+    def _naming(self, change: DeclaredChange) -> Iterator[None]:
+        """Name the object in an error of the cluster, which alone knows some of the limits."""
+        try:
+            yield
+        except errors.InvalidField as error:
+            kind = f"{change.kind}s"
+            objects = self._declared.tubes if kind == "tubes" else self._declared.schedules
+            position = [each["name"] for each in objects].index(change.name)
+            text = f"{error.reason}: {error}; objects before {change.name} have been applied"
+            raise InvalidDeclaration((kind, position), text) from None
 
     def _deletions_of(self, kinds: frozenset[str]) -> list[DeclaredChange]:
         """Return the deletions of the kinds: schedules first, because they use tubes."""

@@ -35,7 +35,8 @@ class DeclaredChange:
 
 def write_changes(changes: Iterable[DeclaredChange], output: str) -> None:
     """Print changes in the format `output`; for people, as differences of YAML."""
-    from taskraft.cli.output import terminal_text, write_values
+    from taskraft.cli.output import write_values
+    from taskraft.cli.terminal_text import terminal_text
 
     changes = [*changes]
     if write_values([each.value() for each in changes], output):

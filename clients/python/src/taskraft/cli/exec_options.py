@@ -22,12 +22,26 @@ class TakeCommand(click.Command):
     """A command whose words after --exec, from the first that is no option, are a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words; "--" is added between --exec and a program."""
+        """Parse the words; "--" is added before the program of --exec."""
         if "--exec" in args[:-1]:
             program = args.index("--exec") + 1
-            if not args[program].startswith("-"):
+            program += self._options_length(args[program:])
+            if args[program : program + 1] != ["--"]:
                 args = [*args[:program], "--", *args[program:]]
         return super().parse_args(ctx, args)
+
+    def _options_length(self, words: list[str]) -> int:
+        """Return the number of words from the first that are options and their values."""
+        with_value = {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for name in option.opts
+        }
+        length = 0
+        while length < len(words) and words[length].startswith("-") and words[length] != "--":
+            length += 2 if words[length] in with_value else 1
+        return length
 
 
 class ExecOptions(NamedTuple):

@@ -7,7 +7,7 @@ import json
 import click
 
 from taskraft import catalogue
-from taskraft.cli.failures import EXIT_CODES, FAILED, NOT_FOUND
+from taskraft.cli.failures import EXIT_CODES, FAILED, NOT_FOUND, tell
 from taskraft.cli.options import examples, output_option
 from taskraft.cli.output_shape import fields
 
@@ -27,8 +27,8 @@ def explain(*, reason: str | None, output: str) -> None:
         return
     row = catalogue.CATALOGUE.get(reason.upper())
     if row is None:
-        click.echo(f"error: unknown reason {reason.upper()}", err=True)
-        click.echo("hint:  `taskraft explain` lists all reasons.", err=True)
+        tell(f"error: unknown reason {reason.upper()}")
+        tell("hint:  `taskraft explain` lists all reasons.")
         click.get_current_context().exit(NOT_FOUND)
     if output == "json":
         click.echo(json.dumps(_value(row), indent=2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from taskraft import catalogue, errors
+from taskraft.cli.terminal_text import terminal_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +28,11 @@ INTERRUPTED: Final = 130
 SIGNALED: Final = 128
 """Exit code after another signal that a command handles, plus the number of the signal."""
 
+LINE_HEAD_CHARACTERS: Final = 1_500
+LINE_TAIL_CHARACTERS: Final = 500
+"""Parts of a longer line that are printed."""
+_LINE_END: Final = re.compile(r"\s*\n\s*")
+
 EXIT_CODES: Final[Mapping[str, int]] = {
     "INVALID_ARGUMENT": USAGE,
     "NOT_FOUND": NOT_FOUND,
@@ -39,28 +46,40 @@ EXIT_CODES: Final[Mapping[str, int]] = {
 """Exit code by gRPC status code; other codes exit with FAILED."""
 
 
+def tell(text: str) -> None:
+    """Print one line to standard error, without control characters and without a long middle."""
+    line = terminal_text(_LINE_END.sub(" ", text.strip()))
+    if len(line) > LINE_HEAD_CHARACTERS + LINE_TAIL_CHARACTERS:
+        line = f"{line[:LINE_HEAD_CHARACTERS]}…{line[-LINE_TAIL_CHARACTERS:]}"
+    click.echo(line, err=True)
+
+
 def report(error: Exception) -> int | None:
     """Print a failure to standard error; return the exit code, None for a bug of this program."""
     if isinstance(error, errors.ItemsRefused):
         for position, refused in error.refused.items():
-            click.echo(f"error: item {position}: {refused.reason}: {refused}", err=True)
+            tell(f"error: item {position}: {refused.reason}: {refused}")
         first = next(iter(error.refused.values()))
         _hint(first)
         return exit_code(first)
     if isinstance(error, errors.TaskraftError):
         violations = error.violations if isinstance(error, errors.InvalidField) else ()
         if not violations:
-            click.echo(f"error: {error.reason}: {error}", err=True)
+            tell(f"error: {error.reason}: {error}")
         for violation in violations:
             line = f"{error.reason}: {violation.field}: {violation.description}"
-            click.echo(f"error: {line}", err=True)
+            tell(f"error: {line}")
         _hint(error)
         return exit_code(error)
+    if isinstance(error, UnicodeDecodeError):
+        tell(f"error: the input is not UTF-8 text: {error}")
+        return USAGE
     if isinstance(error, ValueError | RuntimeError):
-        click.echo(f"error: {error}", err=True)
+        tell(f"error: {error}")
         return USAGE
     if isinstance(error, OSError) and error.errno != errno.EPIPE:  # click handles closed pipes
-        click.echo(f"error: {error.strerror or error}", err=True)
+        place = f"{error.filename}: " if error.filename else ""
+        tell(f"error: {place}{error.strerror or error}")
         _discard_output()
         return FAILED
     return None
@@ -68,10 +87,9 @@ def report(error: Exception) -> int | None:
 
 def report_usage(error: click.ClickException) -> int:
     """Print an error of click in one line, and a hint for wrong usage; return the exit code."""
-    message = " ".join(error.format_message().split())
-    click.echo(f"error: {message}", err=True)
+    tell(f"error: {error.format_message()}")
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        click.echo(f"hint:  see: {error.ctx.command_path} --help", err=True)
+        tell(f"hint:  see: {error.ctx.command_path} --help")
     return error.exit_code
 
 
@@ -113,4 +131,4 @@ def _hint(error: errors.TaskraftError) -> None:
     row = catalogue.CATALOGUE.get(error.reason)
     hint = error.advice or (row.advice if row is not None else "")
     if hint:
-        click.echo(f"hint:  {hint}", err=True)
+        tell(f"hint:  {hint}")

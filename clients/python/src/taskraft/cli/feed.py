@@ -71,7 +71,8 @@ def tail(  # noqa: PLR0913 - one argument for each option
 
     With TUBE, only transitions in these tubes. Each must exist; the feed knows no patterns.
     """
-    from taskraft.cli.output import show_instant, terminal_text, write
+    from taskraft.cli.output import show_instant, write
+    from taskraft.cli.terminal_text import terminal_text
     from taskraft.v1 import feed_service_pb2, task_pb2
 
     with connect(target, timeout) as client:

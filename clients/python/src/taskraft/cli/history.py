@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from math import ceil
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
@@ -42,7 +44,11 @@ FINE_SECONDS: Final = 3_600.0
 SECONDS_MAX: Final = 86_400.0
 """Nodes keep samples each 120 s for this time."""
 BARS: Final = "▁▂▃▄▅▆▇█"
+HEADER: Final = ("", "MAX", "LAST", "CHART")
 CHART_COLUMNS: Final = 60
+CHART_COLUMNS_MIN: Final = 8
+CELL_GAP: Final = 2
+"""Columns of the terminal between two cells of a table."""
 
 
 class Series(NamedTuple):
@@ -90,12 +96,11 @@ def history(
         f"{tube or 'all tubes'} on {answer.node}: {show_instant(at_ms[0])} to "
         f"{show_instant(at_ms[-1])}, {len(at_ms)} samples, {show_duration(answer.step_ms)} apart"
     )
+    lines = [(line.values, (line.name, *_ends(line))) for line in _lines(found, answer.step_ms)]
+    columns = chart_columns([cells for _, cells in lines])
     write_table(
-        ("", "MAX", "LAST", "CHART"),
-        (
-            (line.name, *_ends(line), chart(squeezed(line.values, CHART_COLUMNS)))
-            for line in _lines(found, answer.step_ms)
-        ),
+        HEADER,
+        [(*cells, chart(squeezed(values, columns))) for values, cells in lines],
     )
 
 
@@ -142,6 +147,15 @@ def _ends(line: Series) -> tuple[str, str]:
         line.show(max(known)) if known else "-",
         "-" if last is None else line.show(last),
     )
+
+
+def chart_columns(cells: Sequence[Sequence[str]]) -> int:
+    """Return the width of the charts, from 8 to 60, that a terminal has beside the other cells."""
+    if not sys.stdout.isatty():
+        return CHART_COLUMNS
+    widths = (max(map(len, column)) for column in zip(HEADER, *cells, strict=False))
+    left = get_terminal_size().columns - sum(width + CELL_GAP for width in widths) - CELL_GAP
+    return min(max(left, CHART_COLUMNS_MIN), CHART_COLUMNS)
 
 
 def squeezed(values: Sequence[float | None], columns: int) -> list[float | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 
 from taskraft.cli.output_shape import FIELD, TEMPLATE
+from taskraft.cli.terminal_text import CONTROLS, escaped, terminal_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -88,29 +88,12 @@ def _field_value(content: Any, field: FieldDescriptor) -> Any:  # noqa: ANN401 -
     return int(content) if field.cpp_type in _BITS_64 else content
 
 
-_CONTROLS: Final = re.compile(
-    r"[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
-)
-"""Characters that JSON and YAML leave unescaped, and that move the cursor, hide or reorder text on
-a terminal: DEL, C1 controls, separators of lines, and formatting characters of Unicode."""
-_TEXT_CONTROLS: Final = re.compile(rf"[\x00-\x1f]|{_CONTROLS.pattern}")
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
-
-
 def json_text(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401 - any JSON value
     """Return a value as JSON in which no character controls a terminal.
 
     JSON reads the escaped characters back unchanged.
     """
-    return _CONTROLS.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=indent))
-
-
-def terminal_text(text: str) -> str:
-    """Return one line for people in which control characters are escaped as in JSON."""
-    return _TEXT_CONTROLS.sub(_escaped, text)
+    return CONTROLS.sub(escaped, json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def write_values(values: Sequence[Mapping[str, Any]], output: str) -> bool:
@@ -144,11 +127,11 @@ def _yaml_dumper() -> type:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Escapes the characters of ``_CONTROLS``."""
+        """Escapes the characters of ``CONTROLS``."""
 
         def analyze_scalar(self, scalar: str) -> Any:  # noqa: ANN401 - PyYAML has no types
             analysis = super().analyze_scalar(scalar)
-            if _CONTROLS.search(scalar):
+            if CONTROLS.search(scalar):
                 analysis.allow_block_plain = analysis.allow_flow_plain = False
                 analysis.allow_single_quoted = analysis.allow_block = False
             return analysis
@@ -159,7 +142,7 @@ def _yaml_dumper() -> type:
             split: bool = True,  # noqa: FBT001, FBT002 - the parameters are those of PyYAML
         ) -> None:
             """Write a quoted text; without ``allow_unicode`` PyYAML escapes all of the text."""
-            before, self.allow_unicode = self.allow_unicode, not _CONTROLS.search(text)
+            before, self.allow_unicode = self.allow_unicode, not CONTROLS.search(text)
             super().write_double_quoted(text, split)
             self.allow_unicode = before
 
@@ -185,13 +168,13 @@ def _name_of(value: Mapping[str, Any]) -> str | None:
 
 
 def _text_at(value: Any, path: str) -> str:  # noqa: ANN401 - any JSON value
-    """Return the text of the field at a path like "options.ttr_ms"; list elements by number."""
+    """Return the text at a path like "options.ttr_ms", in one line; list elements by number."""
     for name in path.split("."):
         try:
             value = value[int(name)] if isinstance(value, list) else value[name]
         except (LookupError, TypeError, ValueError):
             return ""  # a field that is not set, which JSON leaves out
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return terminal_text(value) if isinstance(value, str) else json_text(value)
 
 
 def write(messages: Sequence[Message], output: str, only: Collection[str] | None = None) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
-from taskraft.cli.task_names import STANDARD_INPUT
+from taskraft.cli.task_names import STANDARD_INPUT, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,10 +48,10 @@ def _tokens(words: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _token(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise click.UsageError(f"'{text}' is not a lease token.") from None
+    found = whole_number(text)
+    if found is None:
+        raise click.UsageError(f"'{text}' is not a lease token.")
+    return found
 
 
 @click.command(epilog=examples("taskraft ack 8589934593 --result '{\"sent\": true}'"))

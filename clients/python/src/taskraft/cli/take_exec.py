@@ -10,6 +10,7 @@ from taskraft import _settlement, errors
 from taskraft._settlement import RESULT_BYTES_MAX
 from taskraft.cli import task_process
 from taskraft.cli.stop_signals import StopSignals
+from taskraft.cli.terminal_text import terminal_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +101,7 @@ def _run(task: TakenTask, plan: ExecPlan, stop: StopSignals) -> bool:
     except errors.LeaseStale:
         click.echo(f"{task}  not settled, because the lease has ended", err=True)
         return False
-    click.echo(f"{task}  {done}", err=True)
+    click.echo(f"{task}  {terminal_text(done)}", err=True)
     return action.HasField("ack")
 
 

@@ -13,6 +13,7 @@ from taskraft.cli.output import (
     show_retry,
     write_table,
 )
+from taskraft.cli.terminal_text import terminal_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,7 @@ def print_details(task: Task) -> None:
     """Print the attributes of a task that are set, and a table of its last failures."""
     for name, value in _attributes(task):
         if value not in ("", "-"):
-            click.echo(f"{name:<16} {value}")
+            click.echo(f"{name:<16} {terminal_text(value)}")
     failures = task.failures
     if failures:
         click.echo()

@@ -31,6 +31,7 @@ def explain(*, tube: str, task_id: int, output: str, target: str | None, timeout
     the group, the dependencies and the waiting consumers.
     """
     from taskraft.cli.output import write_values
+    from taskraft.cli.terminal_text import terminal_text
 
     with connect(target, timeout) as client:
         found = _delivery(client, tube, task_id)
@@ -45,8 +46,8 @@ def explain(*, tube: str, task_id: int, output: str, target: str | None, timeout
         return
     click.echo(f"{found.task}  {found.task.state}")
     for cause in causes:
-        click.echo(f"  {cause.cause:<14} {cause.detail}")
-        click.echo(f"  {'':<14} {cause.advice}")
+        click.echo(f"  {cause.cause:<14} {terminal_text(cause.detail)}")
+        click.echo(f"  {'':<14} {terminal_text(cause.advice)}")
 
 
 def _delivery(client: Client, tube: str, task_id: int) -> Delivery:

@@ -10,6 +10,7 @@ import click
 
 from taskraft import Batch, errors
 from taskraft._planned_task import PlannedTask
+from taskraft.cli.failures import tell
 from taskraft.cli.put_lines import count_told, parts
 from taskraft.cli.task_restoration import UNFINISHED, TaskRestoration
 from taskraft.v1 import task_pb2
@@ -54,7 +55,7 @@ class TaskImport:
             refusals[one.line].append(conflict)
         named = [f"{one}: {text}" for one in chosen for text in refusals[one.line]]
         for text in named[:SHOWN_MAX]:
-            click.echo(f"error: {text}", err=True)
+            tell(f"error: {text}")
         if named:
             count = sum(bool(texts) for texts in refusals.values())
             text = f"{count} of {len(exported)} tasks cannot be restored exactly"

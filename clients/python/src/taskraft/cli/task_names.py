@@ -6,6 +6,7 @@ A single "-" reads the names from the standard input, one in each line.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     Command = Callable[..., None]
 
 STANDARD_INPUT: Final = "-"
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 FORMS: Final = "TUBE ID..., TUBE/ID... or -"
 RULE: Final = 'A task may also be named TUBE/ID. With "-", each line of the input is such a name.'
 
@@ -96,7 +98,15 @@ def _of_names(names: Iterable[str]) -> Mapping[str, list[int]]:
 
 
 def _id(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise click.UsageError(f"'{text}' is not a valid id of a task.") from None
+    found = whole_number(text)
+    if found is None:
+        raise click.UsageError(f"'{text}' is not a valid id of a task.")
+    return found
+
+
+def whole_number(text: str) -> int | None:
+    """Return an id or a lease token; None: the text is not a decimal number of 64 bits."""
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None

@@ -170,8 +170,9 @@ def _was_delayed(task: task_pb2.Task) -> bool:
 def _lost(task: task_pb2.Task) -> Iterator[Obstacle]:
     """Yield the fields that no put can restore."""
     states = task_pb2.Task.State
-    if task.state in FINISHED or task.state == states.STATE_UNSPECIFIED:
-        yield Obstacle(f"state {states.Name(task.state)}: a task cannot be put in this state")
+    if task.state not in UNFINISHED:
+        name = states.Name(task.state) if task.state in states.values() else task.state
+        yield Obstacle(f"state {name}: a task cannot be put in this state")
         return
     if task.state == states.TAKEN:
         yield Obstacle("state TAKEN, the lease,", LEASE)

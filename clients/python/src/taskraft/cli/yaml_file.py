@@ -54,6 +54,8 @@ class YamlFile:
             raise ValueError(f"{self._name}:1: not YAML: {text}") from None
         except InvalidDeclaration as error:
             raise self._located(error) from None
+        except (ValueError, RecursionError) as error:  # a malformed scalar, text or nesting
+            raise ValueError(f"{self._name}: not YAML: {error}") from None
 
     @contextmanager
     def locating(self) -> Iterator[None]:
