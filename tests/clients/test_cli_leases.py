@@ -74,6 +74,12 @@ def test_a_malformed_token_changes_nothing(run, calls, verb, words, text, why):
     assert not calls.calls
 
 
+def test_a_token_that_is_given_twice_is_settled_once(run, held):
+    token = held[0].token
+    done = run("ack -", input=f"{token}\n{token}\n")
+    assert (done.exit_code, done.stdout) == (0, f"token {token}  acked\n"), done.output
+
+
 @pytest.mark.parametrize("verb", ["task touch", "task reject"])
 def test_a_lease_that_has_ended_is_a_conflict(run, emails, held, verb):
     emails.snatch(held[0].id)

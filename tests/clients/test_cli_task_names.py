@@ -87,3 +87,11 @@ def test_a_dry_run_of_redrive_counts_what_the_run_moves(run):
         planned = run(f"task redrive dead {words} --dry-run").stdout
         assert planned.startswith("2 would be moved back"), planned
     assert run("task redrive dead --where 'id > 0' --yes").stdout == "2 moved back\n"
+
+
+def test_a_task_that_is_named_twice_is_changed_once(run, tasks):
+    assert run("task update mail 1 2 1 --priority 5").stdout == "2 changed\n"
+    assert run("task bury -", input="mail/1\nmail/1\n").stdout == "1 buried\n"
+    done = run("delete mail 3 3 --yes")
+    assert (done.exit_code, done.stdout) == (0, "1 deleted\n"), done.output
+    assert ids_of(run, "mail") == ["1", "2"]

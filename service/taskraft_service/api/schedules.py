@@ -234,7 +234,7 @@ class ScheduleService:
         queue = await self._reader.queue(request.consistency)
         view = queue.schedule(request.name)
         if view is None:
-            text = f'there is no schedule "{request.name}"'
+            text = f"no schedule is called {request.name!r}"
             metadata = {"schedule": request.name}
             raise CallRefused(error_pb2.Error.SCHEDULE_NOT_FOUND, text, metadata)
         schedule = self._shown(view, call.caller)

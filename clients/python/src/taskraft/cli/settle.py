@@ -33,7 +33,7 @@ def tokens_argument(command: Command) -> Command:
 
 
 def _tokens(words: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the tokens of the arguments, or of the lines of the input.
+    """Return the tokens of the arguments, or of the lines of the input, each once.
 
     Raises:
         click.UsageError: a token is malformed, or there is none.
@@ -44,7 +44,7 @@ def _tokens(words: tuple[str, ...]) -> tuple[int, ...]:
         words = tuple(line.strip() for line in sys.stdin if line.strip())
         if not words:
             raise click.UsageError("The input names no token.")
-    return tuple(map(_token, words))
+    return tuple(dict.fromkeys(map(_token, words)))
 
 
 def _token(text: str) -> int:

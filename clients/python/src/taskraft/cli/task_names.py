@@ -68,7 +68,7 @@ def _with_rule(text: str | None) -> str:
 
 
 def _by_tube(tube: str, ids: tuple[str, ...], *, is_required: bool) -> Mapping[str, list[int]]:
-    """Return the ids of the named tasks by tube, in the order of the names.
+    """Return the ids of the named tasks by tube, each once, in the order of the names.
 
     Raises:
         click.UsageError: a name or an id is malformed, or there is no id although one is required.
@@ -82,19 +82,19 @@ def _by_tube(tube: str, ids: tuple[str, ...], *, is_required: bool) -> Mapping[s
         return _of_names((tube, *ids))
     if is_required and not ids:
         raise click.UsageError(f"Give tasks: {FORMS}.")
-    return {tube: [_id(each) for each in ids]}
+    return {tube: [*dict.fromkeys(map(_id, ids))]}
 
 
 def _of_names(names: Iterable[str]) -> Mapping[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    found: dict[str, dict[int, None]] = {}
     for name in names:
         tube, slash, task_id = name.partition("/")
         if not (tube and slash):
             raise click.UsageError(f"'{name}' is not a task: it has not the form TUBE/ID.")
-        found.setdefault(tube, []).append(_id(task_id))
+        found.setdefault(tube, {})[_id(task_id)] = None
     if not found:
         raise click.UsageError("The input names no task.")
-    return found
+    return {tube: [*ids] for tube, ids in found.items()}
 
 
 def _id(text: str) -> int:
