@@ -45,18 +45,18 @@ class StubPackage:
 
 STUB_PACKAGES: Final = (
     StubPackage(CONTRACT / "taskraft/v1", Path("taskraft/v1"), Path("clients/python/src")),
+    StubPackage(
+        CONTRACT / "taskraft/raft/v1",
+        Path("taskraft_replication/stubs/raft/v1"),
+        Path("replication"),
+    ),
     *(
         StubPackage(
             CONTRACT / f"taskraft/{name}/v1",
-            Path(f"taskraft_replication/stubs/{name}/v1"),
-            Path("replication"),
+            Path(f"taskraft_service/stubs/{name}/v1"),
+            Path("service"),
         )
-        for name in ("raft", "log")
-    ),
-    StubPackage(
-        CONTRACT / "taskraft/forwarding/v1",
-        Path("taskraft_service/stubs/forwarding/v1"),
-        Path("service"),
+        for name in ("log", "forwarding")
     ),
     StubPackage(
         CONTRACT / "externalscaler",

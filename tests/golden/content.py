@@ -19,7 +19,6 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft_replication.core.types import LogIndex
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.backup.snapshot_file import (
     RecordDigests,
     SnapshotFileReader,
@@ -61,6 +60,7 @@ from taskraft_service.queue.store.keys import FEED, prefix_stop
 from taskraft_service.storage.memory import MemoryStore
 from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.snapshot import RocksSnapshot, build
+from taskraft_service.stubs.log.v1 import log_pb2
 from taskraft_service.versions import FORMATS, HIGHEST
 from tests.service.command_codecs.test_commands import CASES
 

@@ -65,7 +65,7 @@ IMPORTED: Final = (
     "rocksdict",
     "sortedcontainers",
     "structlog",
-    "taskraft_replication.stubs.log.v1.log_pb2",
+    "taskraft_service.stubs.log.v1.log_pb2",
     "taskraft_replication.stubs.raft.v1.raft_pb2_grpc",
     "taskraft.v1",
 )

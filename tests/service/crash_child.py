@@ -30,7 +30,6 @@ from taskraft_replication.core.types import Entry, LogIndex, MemberId, Term
 from taskraft_replication.errors import ReplicationError
 from taskraft_replication.storage.failpoints import NAMES, Action, Failpoints, Rule, parse_rules
 from taskraft_replication.storage.filesystem import DiskFileSystem
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.sessions import STARTUP
@@ -43,6 +42,7 @@ from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory, StateForeign, StateMissing
 from taskraft_service.storage.rocks import FailingStore, StateDamaged
+from taskraft_service.stubs.log.v1 import log_pb2
 from tests.replication.promising_member import Promises, PromisingMember
 from tests.replication.whole_story import LAST, SNAPSHOT_AT, Story
 

@@ -11,7 +11,6 @@ from google.protobuf.message import Message
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import schedule_service_pb2 as pb
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import limits
 from taskraft_service.access.caller import Caller, PermissionDenied
 from taskraft_service.access.permissions import ALL_TUBES, Verb
@@ -38,6 +37,7 @@ from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.operations.schedules import ScheduleResult
 from taskraft_service.queue.state.schedule_registry import ScheduleView
+from taskraft_service.stubs.log.v1 import log_pb2
 
 M = TypeVar("M", bound=Message)
 Request = TypeVar("Request", bound=Message)

@@ -7,7 +7,6 @@ from typing import Final, TypeVar
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import session_service_pb2 as pb
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import limits
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH, own_session, own_sessions
@@ -27,6 +26,7 @@ from taskraft_service.queue.entities.instants import in_wall_time
 from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.operations.sessions import KeepResult, SessionResult
+from taskraft_service.stubs.log.v1 import log_pb2
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
 TOKEN_DIGITS: Final = 20

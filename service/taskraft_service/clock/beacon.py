@@ -5,8 +5,8 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError
 
 from taskraft_replication.errors import MessageMalformed
-from taskraft_replication.stubs.log.v1 import beacon_pb2
 from taskraft_service.queue.values import value
+from taskraft_service.stubs.log.v1 import beacon_pb2
 
 
 @value

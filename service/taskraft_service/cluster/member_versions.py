@@ -9,9 +9,9 @@ from google.protobuf.message import DecodeError
 
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import MessageMalformed
-from taskraft_replication.stubs.log.v1 import beacon_pb2
 from taskraft_service.clock.member_clocks import BEACON_AGE_MS_MAX
 from taskraft_service.config.addresses import PeerAddress
+from taskraft_service.stubs.log.v1 import beacon_pb2
 from taskraft_service.versions import OWN_RANGE, VersionRange
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.queue.entities.managed_act import ManagedAct
 from taskraft_service.queue.operations.audit import RecordAct
+from taskraft_service.stubs.log.v1 import log_pb2
 
 
 def act_message(act: ManagedAct) -> log_pb2.ManagedAct:

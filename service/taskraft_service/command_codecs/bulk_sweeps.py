@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskraft.v1 import bulk_sweep_pb2
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.command_codecs.selected_tasks import BURY, DELETE, KICK, MOVE, RESTART
@@ -20,6 +19,7 @@ from taskraft_service.queue.operations.bulk_sweeps import (
 )
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.move import Move
+from taskraft_service.stubs.log.v1 import log_pb2
 
 RATE_DEFAULT: Final = 1_000
 

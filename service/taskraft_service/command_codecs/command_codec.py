@@ -8,10 +8,10 @@ from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.later_fields import has_later_fields, hide_later_fields
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.queue.operations.registry import Command
+from taskraft_service.stubs.log.v1 import log_pb2
 from taskraft_service.versions import HIGHEST, LOWEST, ClusterVersion
 
 M = TypeVar("M", bound=Message)

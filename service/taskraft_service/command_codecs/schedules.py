@@ -6,7 +6,6 @@ from typing import Final
 
 from taskraft.v1 import schedule_service_pb2 as pb
 from taskraft.v1 import task_pb2
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
@@ -17,6 +16,7 @@ from taskraft_service.queue.operations.schedules import (
     UpdateSchedule,
 )
 from taskraft_service.queue.state.schedule_registry import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.stubs.log.v1 import log_pb2
 
 _SET_BY_SERVER: Final = (
     "next_ms",

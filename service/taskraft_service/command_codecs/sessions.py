@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from taskraft.v1 import session_service_pb2
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.limits import SESSION_TTR_DEFAULT_MS
@@ -23,6 +22,7 @@ from taskraft_service.queue.operations.sessions import (
     KeepSessions,
     OpenSession,
 )
+from taskraft_service.stubs.log.v1 import log_pb2
 
 
 def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, key: RequestKey) -> OpenSession:

@@ -20,7 +20,6 @@ from taskraft.v1 import (
     task_service_pb2,
     tube_service_pb2,
 )
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.audit import act_message
 from taskraft_service.command_codecs.command_codec import CommandCodec
@@ -30,6 +29,7 @@ from taskraft_service.queue.entities.managed_act import ManagedAct
 from taskraft_service.queue.entities.ownership import EVERYBODY
 from taskraft_service.queue.operations.registry import Command, LoggedCommand, ManagedCommand
 from taskraft_service.queue.values import value
+from taskraft_service.stubs.log.v1 import log_pb2
 from taskraft_service.versions import LOWEST, ClusterVersion
 
 M = TypeVar("M", bound=Message)

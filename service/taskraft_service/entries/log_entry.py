@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.audit import act_of
 from taskraft_service.command_codecs.registry import DECODERS
@@ -21,6 +20,7 @@ from taskraft_service.entries.encoded_command import (
 )
 from taskraft_service.queue.entities.ownership import Ownership
 from taskraft_service.queue.operations.registry import LoggedCommand, ManagedCommand
+from taskraft_service.stubs.log.v1 import log_pb2
 from taskraft_service.versions import HIGHEST
 
 _ENTRY_NOW: Final = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT)

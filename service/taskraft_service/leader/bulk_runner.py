@@ -15,7 +15,6 @@ from typing import Final
 import structlog
 
 from taskraft.v1 import task_pb2, task_service_pb2
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.bulk_sweeps import RUN_BULK_SWEEP
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.languages.comparisons import FilterMalformed
@@ -29,6 +28,7 @@ from taskraft_service.leader.command_submitter import (
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.queue.entities.bulk_sweep import BulkAction, BulkState, BulkSweep
 from taskraft_service.queue.queue import Queue
+from taskraft_service.stubs.log.v1 import log_pb2
 
 STEP_TASKS_MAX: Final = 1_000
 """Maximum number of tasks of one step; an entry with this many changes takes some milliseconds."""

@@ -15,7 +15,6 @@ import structlog
 from taskraft_replication.core.types import LogIndex, MemberId, Term
 from taskraft_replication.errors import ReadUnconfirmed, ReplicationError, Stopped
 from taskraft_replication.node.status import NodeStatus
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.clock.agreement import WALL_TOLERANCE_MS
 from taskraft_service.clock.group_clock import LEAST, GroupClock
 from taskraft_service.clock.wall_correction import WallCorrection
@@ -28,6 +27,7 @@ from taskraft_service.leader.command_submitter import (
     OutcomeUnknown,
 )
 from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.stubs.log.v1 import log_pb2
 
 log: Final = structlog.get_logger(__name__)
 

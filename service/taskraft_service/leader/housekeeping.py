@@ -10,7 +10,6 @@ from typing import Final
 import structlog
 
 from taskraft_replication.errors import NotRaftLeader, Stopped
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.sessions import NOTE_CALLS, TRIM_FEED
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
@@ -24,6 +23,7 @@ from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.machine.state_machine import QueueMachine
+from taskraft_service.stubs.log.v1 import log_pb2
 
 log: Final = structlog.get_logger(__name__)
 

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import MemberId, Term
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.sessions import STARTUP
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.leader.clock_keeper import ClockKeeper
@@ -19,6 +18,7 @@ from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.leader.proposer import Proposer
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.machine.state_machine import QueueMachine
+from taskraft_service.stubs.log.v1 import log_pb2
 
 
 @dataclass(slots=True, frozen=True)

@@ -19,7 +19,6 @@ from typing import Final, Protocol
 
 import structlog
 
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.clock.cluster_clock import TIMER_MS_MAX
 from taskraft_service.command_codecs.schedules import RUN_SCHEDULE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
@@ -33,6 +32,7 @@ from taskraft_service.leader.command_submitter import (
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.leader.schedule_plan import plan_schedule
 from taskraft_service.queue.queue import Queue
+from taskraft_service.stubs.log.v1 import log_pb2
 
 log: Final = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskraft.v1 import tube_service_pb2
-from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.stubs.log.v1 import log_pb2
 
 TUBES_PER_COMMAND_MAX: Final = 1_000
 """Maximum number of tubes in one command; the others follow with the next."""

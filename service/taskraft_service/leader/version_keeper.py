@@ -8,7 +8,6 @@ from typing import Final
 
 import structlog
 
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.cluster.member_versions import MemberVersions
@@ -29,6 +28,7 @@ from taskraft_service.queue.state.cluster_version import (
     RaiseRules,
     decide_raise,
 )
+from taskraft_service.stubs.log.v1 import log_pb2
 
 log: Final = structlog.get_logger(__name__)
 

@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError
 from taskraft_replication.beacons import Beacons
 from taskraft_replication.core.types import LogIndex, MemberId
 from taskraft_replication.errors import MessageMalformed
-from taskraft_replication.stubs.log.v1 import beacon_pb2
 from taskraft_service.machine.failed_drivers import FailedDrivers
+from taskraft_service.stubs.log.v1 import beacon_pb2
 
 _NO_BALLOT: Final = beacon_pb2.DriverBallot()
 

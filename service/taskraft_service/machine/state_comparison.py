@@ -23,8 +23,8 @@ from google.protobuf.message import DecodeError
 
 from taskraft_replication.core.types import LogIndex, MemberId
 from taskraft_replication.errors import MessageMalformed
-from taskraft_replication.stubs.log.v1 import beacon_pb2
 from taskraft_service.queue.persistence.record_digest import DIGESTS, PARTS
+from taskraft_service.stubs.log.v1 import beacon_pb2
 
 log: Final = structlog.get_logger(__name__)
 

@@ -21,9 +21,9 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.sessions import SET_WALL_OFFSET
 from taskraft_service.entries.encoded_command import encode_leader_command
+from taskraft_service.stubs.log.v1 import log_pb2
 from tests.service.conftest import create, put
 from tests.turns import turns_until
 

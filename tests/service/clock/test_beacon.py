@@ -4,8 +4,8 @@ import pytest
 
 from taskraft_replication.beacons import BEACON_BYTES_MAX
 from taskraft_replication.errors import MessageMalformed
-from taskraft_replication.stubs.log.v1 import beacon_pb2
 from taskraft_service.clock.beacon import ClockBeacon, decode_beacon
+from taskraft_service.stubs.log.v1 import beacon_pb2
 
 LONGEST = ClockBeacon((1 << 63) - 1, (1 << 63) - 1, (1 << 63) - 1, -(1 << 63))
 

@@ -3,10 +3,10 @@
 import pytest
 
 from taskraft_replication.errors import MessageMalformed
-from taskraft_replication.stubs.log.v1 import beacon_pb2
 from taskraft_service.clock.member_clocks import BEACON_AGE_MS_MAX
 from taskraft_service.cluster.member_versions import MemberVersions
 from taskraft_service.config.addresses import PeerAddress
+from taskraft_service.stubs.log.v1 import beacon_pb2
 from taskraft_service.versions import VersionRange
 
 OWN, OTHER = VersionRange(1, 2), VersionRange(1, 3)

@@ -11,7 +11,6 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.audit import RECORD_ACT
 from taskraft_service.command_codecs.batch import BATCH
 from taskraft_service.command_codecs.bulk_sweeps import (
@@ -95,6 +94,7 @@ from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.transitions.updating import TaskUpdate
+from taskraft_service.stubs.log.v1 import log_pb2
 from tests.service.command_codecs.examples import (
     BY_IDS,
     CHANGES,

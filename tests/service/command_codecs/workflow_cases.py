@@ -1,7 +1,6 @@
 """Requests about groups and schedules, each with the command that its codec decodes."""
 
 from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_pb2
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.groups import (
     CANCEL_GROUP,
     CREATE_GROUP,
@@ -28,6 +27,7 @@ from taskraft_service.queue.operations.schedules import (
     UpdateSchedule,
 )
 from taskraft_service.queue.state.schedule_registry import ScheduledTime
+from taskraft_service.stubs.log.v1 import log_pb2
 from tests.service.command_codecs.examples import FOLLOWER, GROUP_TASK, HASH, OPTIONS, SCHEDULE
 
 WORKFLOW_CASES = {

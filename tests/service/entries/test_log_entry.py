@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.command_codecs.put import PUT, new_task
 from taskraft_service.command_codecs.registry import DECODERS
@@ -34,6 +33,7 @@ from taskraft_service.queue.operations.registry import Command
 from taskraft_service.queue.operations.sessions import KeepSessions
 from taskraft_service.queue.operations.tubes import DropTube
 from taskraft_service.queue.store.idempotency import request_scope
+from taskraft_service.stubs.log.v1 import log_pb2
 
 names = st.text("abc", max_size=4)
 times = st.none() | st.integers(0, 2**50)

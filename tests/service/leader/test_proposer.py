@@ -9,7 +9,6 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.core.errors import DropReason, ProposalDropped
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import NotRaftLeader, ProposalLost
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.clock.cluster_clock import TIMER_MS_MAX
 from taskraft_service.command_codecs.sessions import KEEP_SESSIONS, STARTUP
 from taskraft_service.command_codecs.take import TAKE
@@ -29,6 +28,7 @@ from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.operations.leadership import StartupResult
 from taskraft_service.queue.operations.sessions import KeepResult
 from taskraft_service.queue.operations.take import Take, TakeResult
+from taskraft_service.stubs.log.v1 import log_pb2
 from tests.service.leader.test_waiters import Board, Consumer
 from tests.turns import turns_until
 

@@ -6,7 +6,6 @@ from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
 from taskraft_replication.errors import MessageMalformed
-from taskraft_replication.stubs.log.v1 import beacon_pb2, log_pb2
 from taskraft_service.clock.beacon import ClockBeacon, decode_beacon
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.sessions import STARTUP
@@ -20,6 +19,7 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import RocksStore
+from taskraft_service.stubs.log.v1 import beacon_pb2, log_pb2
 from tests.service.queue.entities.test_tube_driver import POISON, Failing, Newest
 
 MIB = 1 << 20

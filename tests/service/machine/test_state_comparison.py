@@ -4,7 +4,6 @@ import pytest
 
 from taskraft_replication.beacons import BEACON_BYTES_MAX
 from taskraft_replication.errors import MessageMalformed
-from taskraft_replication.stubs.log.v1 import beacon_pb2
 from taskraft_service.machine.state_comparison import (
     FIRST_MS_MAX,
     StateComparison,
@@ -12,6 +11,7 @@ from taskraft_service.machine.state_comparison import (
     places_of,
 )
 from taskraft_service.queue.persistence.record_digest import DIGESTS, PARTS
+from taskraft_service.stubs.log.v1 import beacon_pb2
 from taskraft_service.versions import DigestVersion
 
 PERIOD_MS = 1_000_000

@@ -11,7 +11,6 @@ from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
 from taskraft_replication.errors import FormatUnknown
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import versions
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.request_key import RequestKey
@@ -36,6 +35,7 @@ from taskraft_service.queue.store.keys import META
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.snapshot import RocksSnapshot, SnapshotDamaged
+from taskraft_service.stubs.log.v1 import log_pb2
 from taskraft_service.wire import WireMalformed
 
 MIB = 1 << 20

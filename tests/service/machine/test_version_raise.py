@@ -8,12 +8,12 @@ import pytest
 
 from taskraft_replication.core.types import LogIndex
 from taskraft_replication.errors import FormatUnknown
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.sessions import SET_CLUSTER_VERSION
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.queue.operations.sessions import KeepSessions
 from taskraft_service.queue.store.keys import META, TASK, UPGRADE_MARKER, prefix_stop
 from taskraft_service.storage.rocks import RocksStore
+from taskraft_service.stubs.log.v1 import log_pb2
 from tests.service.later_release import COPIES, become_later_release
 from tests.service.machine.test_state_machine import MIB, entry, machine_in, story
 

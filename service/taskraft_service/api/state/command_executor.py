@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.audit import managed_act
 from taskraft_service.access.caller import ANONYMOUS
 from taskraft_service.access.ownership import ownership_of
@@ -34,6 +33,7 @@ from taskraft_service.queue.entities.ownership import EVERYBODY
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.operations.registry import Result
 from taskraft_service.queue.store.idempotency import request_scope
+from taskraft_service.stubs.log.v1 import log_pb2
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=Result)

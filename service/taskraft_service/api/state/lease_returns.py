@@ -26,7 +26,6 @@ import structlog
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.background import run_beside
 from taskraft_replication.core.types import MemberId, Term
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.caller import Caller
 from taskraft_service.api.rpc.calls_at_leader import ThisNodeLeads
 from taskraft_service.api.rpc.forwarding import Forwarder
@@ -45,6 +44,7 @@ from taskraft_service.leader.command_submitter import (
     SubmitFailure,
 )
 from taskraft_service.limits import PUT_TASKS_MAX
+from taskraft_service.stubs.log.v1 import log_pb2
 
 log: Final = structlog.get_logger(__name__)
 

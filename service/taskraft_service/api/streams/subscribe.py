@@ -10,7 +10,6 @@ from typing import Final, NoReturn
 
 from taskraft.v1 import error_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.caller import Caller
 from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.calls_at_leader import LeaderLost, NodeStops, ThisNodeLeads
@@ -35,6 +34,7 @@ from taskraft_service.leader.command_submitter import (
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.sessions import KeepResult
+from taskraft_service.stubs.log.v1 import log_pb2
 
 PATH: Final = "/taskraft.v1.TaskService/Subscribe"
 

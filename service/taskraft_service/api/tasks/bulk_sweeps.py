@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskraft.v1 import bulk_sweep_pb2 as pb
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.access.caller import Caller, PermissionDenied
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
@@ -29,6 +28,7 @@ from taskraft_service.queue.entities.bulk_sweep import BulkSweep
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.operations.bulk_sweeps import BulkSweepResult
 from taskraft_service.queue.state.bulk_sweeps import no_sweep
+from taskraft_service.stubs.log.v1 import log_pb2
 
 FILTER_BYTES_MAX: Final = 1_900
 IDS_MAX: Final = 10_000

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import AppliedCommand, CommandSubmitter
@@ -28,6 +27,7 @@ from taskraft_service.queue.operations.settlements import Settle, SettleResult
 from taskraft_service.queue.operations.take import Take, TakeResult
 from taskraft_service.queue.operations.tubes import DropTube
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup
+from taskraft_service.stubs.log.v1 import log_pb2
 
 Submitted: TypeAlias = asyncio.Future[AppliedCommand]
 

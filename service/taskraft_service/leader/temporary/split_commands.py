@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.sessions import NOTE_CALLS
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.command_codecs.take import TAKE
@@ -17,6 +16,7 @@ from taskraft_service.queue.operations.settlements import (
     TouchedLease,
 )
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup
+from taskraft_service.stubs.log.v1 import log_pb2
 
 
 def split_take(encoded: EncodedCommand, where: SideLookup) -> tuple[EncodedCommand, EncodedCommand]:

@@ -6,7 +6,6 @@ import pytest
 
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.command_codecs.put import PUT, new_task
 from taskraft_service.command_codecs.sessions import CLOSE_SESSION, NOTE_CALLS
 from taskraft_service.command_codecs.settle import SETTLE
@@ -32,6 +31,7 @@ from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
+from taskraft_service.stubs.log.v1 import log_pb2
 
 TEMPORARY = TubeOptions(durability=Durability.TEMPORARY)
 

@@ -1,1 +1,0 @@
-"""Hold the generated stubs of taskraft_replication.stubs.log.v1."""

@@ -1,0 +1,1 @@
+"""Hold the generated stubs of taskraft_service.stubs.log.v1."""
