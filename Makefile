@@ -109,7 +109,8 @@ format: setup ## Format code and contract
 	@$(RUN) -m ruff format && $(RUN) -m ruff check --fix --select I && $(VENV)/bin/buf format -w
 
 # -E reads all pages again, because the generated references change without a change of their pages.
-docs: setup-docs ## Build the site into var/site, and check its links, anchors and references
+docs: setup-docs ## Draw the pictures, build the site into var/site, and check links and generated pages
+	@$(RUN) -m tools.pictures
 	@$(RUN) -m sphinx -c docs -W --keep-going -q -E -d var/doctrees . var/site
 	@echo "the site: var/site/index.html"
 

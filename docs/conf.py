@@ -15,7 +15,12 @@ from sphinx.errors import ExtensionError
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools import command_reference, contract_reference  # noqa: E402 - needs the path above
+from tools import (  # noqa: E402 - needs the path above
+    command_reference,
+    contract_reference,
+    generated_pages,
+    metrics_reference,
+)
 
 project = "taskraft"
 author = "the authors of taskraft"
@@ -55,6 +60,7 @@ html_show_sphinx = False
 GENERATED: dict[str, Callable[[], str]] = {
     "<!-- generated: commands -->": command_reference.text,
     "<!-- generated: contract -->": contract_reference.text,
+    "<!-- generated: metrics -->": metrics_reference.text,
 }
 """Comments in pages, each with the function that writes the text in its place."""
 
@@ -68,6 +74,12 @@ START_PAGE = """<!doctype html>
 <meta http-equiv="refresh" content="0; url=docs/index.html">
 <a href="docs/index.html">taskraft</a>
 """
+
+
+def check_generated(_app: Sphinx) -> None:
+    """Fail if a generated page or picture in the repository is not of this version."""
+    if complaints := generated_pages.complaints():
+        raise ExtensionError("\n".join(complaints))
 
 
 def insert_generated(_app: Sphinx, _page: str, source: list[str]) -> None:
@@ -113,6 +125,7 @@ def write_start_page(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """Register the functions above."""
+    app.connect("builder-inited", check_generated)
     app.connect("source-read", insert_generated)
     docstrings = AttributeDocstrings()
     app.connect("autodoc-process-docstring", docstrings.save, priority=400)

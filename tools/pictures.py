@@ -16,6 +16,7 @@ from taskraft_service.leader.node_phases import PHASE_TRANSITIONS, NodePhase
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
 from taskraft_service.queue.entities.task_state import State
 from tools.diagram import Box, Diagram, Point
+from tools.put_picture import way_of_a_put
 
 ROOT: Final = Path(__file__).parent.parent
 PICTURES: Final = ROOT / "docs" / "pictures"
@@ -230,6 +231,7 @@ def files() -> dict[Path, str]:
         "roles": roles(),
         "packages": packages(),
         "cluster": cluster(),
+        "put": way_of_a_put(),
     }
     pictures = {PICTURES / f"{name}.svg": drawing.svg() for name, drawing in drawings.items()}
     return {**pictures, LIFE_CYCLE_PAGE: life_cycle_page()}

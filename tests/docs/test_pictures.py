@@ -1,6 +1,7 @@
 """Check that the pictures are current, and that each table of the code is drawn completely."""
 
 import re
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -8,15 +9,32 @@ from taskraft_replication.core.roles import ROLE_CHANGES
 from taskraft_service.leader.node_phases import PHASE_TRANSITIONS
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
 from taskraft_service.queue.entities.task_state import State
-from tools import pictures
+from tools import generated_pages, pictures, put_picture
 from tools.diagram import Box, Diagram, Point
+from tools.generated_pages import GeneratedFile
 
-HINT = "run `python -m tools.pictures`"
+
+def test_a_file_of_another_version_is_reported_with_its_program(tmp_path):
+    path = tmp_path / "picture.svg"
+    one = GeneratedFile(path, "new", "tools.pictures")
+    assert not one.is_current
+    path.write_text("old")
+    assert not one.is_current
+    path.write_text("new")
+    assert one.is_current
 
 
-@pytest.mark.parametrize("path", pictures.files(), ids=lambda path: path.name)
-def test_a_generated_file_is_current(path):
-    assert path.read_text() == pictures.files()[path], HINT
+@pytest.mark.real_time  # asks git which results of drills are part of the repository
+def test_every_generated_file_is_of_this_version():
+    assert generated_pages.complaints() == []
+
+
+@pytest.mark.parametrize("path", [*pictures.PICTURES.glob("*.svg")], ids=lambda path: path.name)
+def test_a_drawing_has_a_background_of_its_own_for_dark_and_light_pages(path):
+    root = ET.fromstring(path.read_text())
+    page = next(each for each in root.iter() if each.get("class") == "page")
+    assert (page.get("width"), page.get("height")) == (root.get("width"), root.get("height"))
+    assert ".page { fill: #fff }" in path.read_text()
 
 
 def test_there_are_no_other_drawings():
@@ -56,3 +74,11 @@ def test_an_arrow_ends_at_the_edges_of_its_boxes():
     begin, end = map(float, path.groups())
     assert 100 <= begin <= 110
     assert 290 <= end <= 300
+
+
+def test_the_way_of_a_put_names_the_functions_of_the_code():
+    drawn = put_picture.way_of_a_put().svg()
+    assert "core.leader.advance_commit" in drawn
+    assert all(step.code in drawn for step in put_picture.STEPS)
+    names = {name for arrow in put_picture.ARROWS for name in arrow[:2]}
+    assert {step.name for step in put_picture.STEPS} <= names

@@ -7,7 +7,7 @@ import pytest
 from taskraft.cli import COMMANDS, PLUGIN_COMMANDS, main
 from tests.docs.documents import ROOT
 from tests.docs.test_features import CONTRACT, names_of
-from tools import command_reference, contract_reference
+from tools import command_reference, contract_reference, metrics_reference
 
 COMMAND_TEXT = command_reference.text()
 CONTRACT_TEXT = contract_reference.text()
@@ -55,9 +55,30 @@ def test_each_declaration_of_the_contract_has_a_meaning():
     assert re.findall(r"^\| `\w+` \|.*\|  \|$", CONTRACT_TEXT, re.MULTILINE) == []
 
 
+def test_the_table_of_metrics_has_the_labels_and_kinds_of_the_code():
+    rows = metrics_reference.text().splitlines()
+    assert (
+        "| `taskraft_calls_total` | counter | `method`, `outcome` | Calls by method and outcome |"
+        in rows
+    )
+    assert any(row.startswith("| `taskraft_log_syncs_total` | counter | `group` |") for row in rows)
+    assert any(row.startswith("| `taskraft_entry_bytes` | histogram | `group` |") for row in rows)
+    assert any(row.startswith("| `taskraft_task_attempts` | histogram | `tube` |") for row in rows)
+
+
+def test_a_metric_without_a_sentence_is_refused(tmp_path):
+    code = """import prometheus_client
+
+GaugeMetricFamily("taskraft_x")
+"""
+    (tmp_path / "metrics.py").write_text(code)
+    with pytest.raises(ValueError, match="taskraft_x needs a sentence"):
+        metrics_reference.metrics(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("page", "comment"),
-    [("commands", "<!-- generated: commands -->"), ("contract", "<!-- generated: contract -->")],
+    [(page, f"<!-- generated: {page} -->") for page in ("commands", "contract", "metrics")],
 )
 def test_a_page_has_the_comment_that_the_build_replaces(page, comment):
     assert (ROOT / "docs" / "reference" / f"{page}.md").read_text().count(comment) == 1

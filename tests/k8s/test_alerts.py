@@ -12,6 +12,7 @@ import yaml
 
 from taskraft import Client
 from taskraft_service.queue.entities.life_cycle import EventKind
+from tools import metrics_reference
 from tools.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.real_time
@@ -138,6 +139,14 @@ def test_the_names_of_the_metrics_follow_the_conventions_of_prometheus(live_page
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
     bases = re.findall(r"^# TYPE (\w+) ", live_page, re.MULTILINE)
     assert all(name.startswith(("taskraft_", "process_")) for name in bases)
+
+
+def test_the_generated_reference_has_exactly_the_metrics_of_a_live_page(live_page):
+    live = set(re.findall(r"^# TYPE (taskraft_\w+?)(?<!_created) ", live_page, re.MULTILINE))
+    listed = {
+        metric.row().split("`")[1] for metric in metrics_reference.metrics(metrics_reference.NODE)
+    }
+    assert listed - ABSENT_UNTIL_NEEDED == live - ABSENT_UNTIL_NEEDED
 
 
 def test_each_metric_of_alerts_and_dashboards_is_in_a_live_page(live_names):
