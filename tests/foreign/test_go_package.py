@@ -11,17 +11,8 @@ from tests.foreign.conftest import BUILD_TIMEOUT_S, HERE, ROOT, require, run
 
 PAGE = ROOT / "docs/languages.md"
 GO_BLOCK = re.compile(r"```go\n(.*?)```", re.DOTALL)
+TEMPLATE_BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 IMPORT_PATH = "taskraft.dev/proto"
-TEMPLATE = f"""
-version: v2
-plugins:
-  - local: [go, tool, protoc-gen-go]
-    out: contract
-    opt: module={IMPORT_PATH}
-  - local: [go, tool, protoc-gen-go-grpc]
-    out: contract
-    opt: module={IMPORT_PATH}
-"""
 PROGRAM = f"""package main
 
 import (
@@ -42,7 +33,7 @@ def test_a_module_imports_the_contract_by_its_own_path_and_uses_all_nodes(tmp_pa
     require("go")
     for name in ("go.mod", "go.sum"):
         shutil.copy(HERE / "go" / name, tmp_path / name)
-    (tmp_path / "buf.gen.yaml").write_text(TEMPLATE)
+    (tmp_path / "buf.gen.yaml").write_text(TEMPLATE_BLOCK.search(PAGE.read_text())[1])
     config = (ROOT / "proto/taskraft/v1/service_config.json").read_text()
     (tmp_path / "main.go").write_text(PROGRAM.replace("CONFIG", config))
     (tmp_path / "nodes.go").write_text(GO_BLOCK.search(PAGE.read_text())[1])
