@@ -16,6 +16,7 @@ from taskraft_service.leader.node_phases import PHASE_TRANSITIONS, NodePhase
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
 from taskraft_service.queue.entities.task_state import State
 from tools.diagram import Box, Diagram, Point
+from tools.first_minute import recording
 from tools.put_picture import way_of_a_put
 
 ROOT: Final = Path(__file__).parent.parent
@@ -234,6 +235,7 @@ def files() -> dict[Path, str]:
         "put": way_of_a_put(),
     }
     pictures = {PICTURES / f"{name}.svg": drawing.svg() for name, drawing in drawings.items()}
+    pictures[PICTURES / "first-minute.svg"] = recording()
     return {**pictures, LIFE_CYCLE_PAGE: life_cycle_page()}
 
 

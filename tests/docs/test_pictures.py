@@ -9,7 +9,7 @@ from taskraft_replication.core.roles import ROLE_CHANGES
 from taskraft_service.leader.node_phases import PHASE_TRANSITIONS
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
 from taskraft_service.queue.entities.task_state import State
-from tools import generated_pages, pictures, put_picture
+from tools import first_minute, generated_pages, pictures, put_picture
 from tools.diagram import Box, Diagram, Point
 from tools.generated_pages import GeneratedFile
 
@@ -34,7 +34,7 @@ def test_a_drawing_has_a_background_of_its_own_for_dark_and_light_pages(path):
     root = ET.fromstring(path.read_text())
     page = next(each for each in root.iter() if each.get("class") == "page")
     assert (page.get("width"), page.get("height")) == (root.get("width"), root.get("height"))
-    assert ".page { fill: #fff }" in path.read_text()
+    assert re.search(r"\.page \{ fill: #(fff|16202b)\b", path.read_text())
 
 
 def test_there_are_no_other_drawings():
@@ -82,3 +82,11 @@ def test_the_way_of_a_put_names_the_functions_of_the_code():
     assert all(step.code in drawn for step in put_picture.STEPS)
     names = {name for arrow in put_picture.ARROWS for name in arrow[:2]}
     assert {step.name for step in put_picture.STEPS} <= names
+
+
+def test_the_recording_has_the_commands_of_the_readme_and_their_output():
+    commands = [command for command, _ in first_minute.transcript()]
+    assert [command.split()[1] for command in commands] == ["put", "take", "stats"]
+    shown = [each.text for each in ET.fromstring(first_minute.recording()) if each.text]
+    assert {f"$ {command}" for command in commands} <= set(shown)
+    assert "hello/1  READY" in shown
