@@ -39,15 +39,15 @@ class PutStep(NamedTuple):
 
 STEPS: Final = (
     PutStep("check", LEADER_X, 0, "checks the request", check_put),
-    PutStep("submit", LEADER_X, 1, "collects the commands of many callers", Proposer.submit),
-    PutStep("propose", LEADER_X, 2, "makes one entry of them, with a timestamp", propose),
+    PutStep("submit", LEADER_X, 1, "collects commands of many callers", Proposer.submit),
+    PutStep("propose", LEADER_X, 2, "makes one entry, with a timestamp", propose),
     PutStep("store", LEADER_X, 3, "writes the entry to the log, and fsyncs", GroupStorage.store),
     PutStep("receive", FOLLOWER_X, 2, "checks that the entry follows its log", on_append),
     PutStep("store there", FOLLOWER_X, 3, "writes the entry, and fsyncs", GroupStorage.store),
-    PutStep("commit", LEADER_X, 4, "counts: a majority has the entry on disk", advance_commit),
+    PutStep("commit", LEADER_X, 4, "counts: a majority has it on disk", advance_commit),
     PutStep("apply", LEADER_X, 5, "applies the entry: the task is READY", QueueMachine.apply),
     PutStep(
-        "apply there", FOLLOWER_X, 5, "applies the same entry, a little later", QueueMachine.apply
+        "apply there", FOLLOWER_X, 5, "applies the same entry a little later", QueueMachine.apply
     ),
 )
 ARROWS: Final = (
