@@ -68,6 +68,9 @@ FOREIGN_ASSET = re.compile(
     r"""<(?:script|img|link|iframe)\b[^>]*(?:src|href)=["'](?:https?:)?//[^"']+"""
 )
 
+ROOTED_LINK = re.compile(r"""<(?:a|script|img|link|iframe)\b[^>]*(?:src|href)=["']/[^"']*""")
+"""A link that names a path from the root of the host works under one path prefix only."""
+
 START_PAGE = """<!doctype html>
 <meta charset="utf-8">
 <title>taskraft</title>
@@ -110,11 +113,14 @@ class AttributeDocstrings:
 
 
 def check_offline(app: Sphinx, error: Exception | None) -> None:
-    """Fail if a page of the site loads a script, a style or a picture from another host."""
+    """Fail if a page of the site needs another host, or works under one path prefix only."""
     if error is None:
         for page in sorted(Path(app.outdir).rglob("*.html")):
-            if found := FOREIGN_ASSET.search(page.read_text()):
+            text = page.read_text()
+            if found := FOREIGN_ASSET.search(text):
                 raise ExtensionError(f"{page} needs another host: {found[0]}")
+            if found := ROOTED_LINK.search(text):
+                raise ExtensionError(f"{page} works under one path prefix only: {found[0]}")
 
 
 def write_start_page(app: Sphinx, error: Exception | None) -> None:

@@ -34,6 +34,7 @@ Sizes are in bytes and times in milliseconds, as the ends of the names say. `Con
 settings of the whole cluster at run time; see
 [Settings of the cluster](operating.md#cluster-settings).
 
+<!-- docs: skip: an example of a file; a test reads it as TOML -->
 ```toml
 # node.toml, used as: TASKRAFT_CONFIG=node.toml taskraft serve
 node_name = "node-0"

@@ -13,7 +13,8 @@ page, changes this:
 A page with the comment ``<!-- docs: shared cluster -->`` runs against a development cluster that
 all such pages share, so each of these pages uses tubes of its own.
 
-Other blocks (``console``, ``text``, ``json``, unmarked) are not executed.
+Blocks in other languages are not executed. Each of them needs a ``skip`` comment with the reason,
+except for drawings and output (``text``, unmarked) and for the directives of Sphinx.
 """
 
 import os
@@ -31,6 +32,8 @@ from types import TracebackType
 
 ROOT = Path(__file__).parent.parent.parent
 EXECUTED = ("sh", "python")
+NO_CODE = ("text", "", "{toctree}", "{eval-rst}")
+"""Languages of drawings, of output, and of directives of Sphinx."""
 SHARED_CLUSTER = "<!-- docs: shared cluster -->"
 BLOCK_SECONDS_MAX = 400
 STOP_SECONDS_MAX = 30
@@ -74,6 +77,16 @@ def blocks(page: str, content: str) -> list[Block]:
         line = content.count("\n", 0, fence.start()) + 1
         found.append(Block(page, line, language, text, *said))
     return found
+
+
+def unexplained_blocks(page: str, content: str) -> list[str]:
+    """Return the places of code blocks that are neither executed nor skipped with a reason."""
+    return [
+        f"{page}:{content.count(chr(10), 0, fence.start()) + 1}"
+        for fence in FENCE.finditer(content)
+        if fence[1] not in (*EXECUTED, *NO_CODE)
+        and DIRECTIVE.search(content[: fence.start()]) is None
+    ]
 
 
 NETWORK = ("unshare", "-Urn", "sh", "-c", "ip link set lo up && echo up && exec sleep infinity")

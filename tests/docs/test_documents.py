@@ -3,10 +3,21 @@
 import re
 import shutil
 import subprocess
+import tomllib
 
 import pytest
+import yaml
 
-from tests.docs.documents import FENCE, ROOT, SHARED_CLUSTER, Block, Session, blocks, pages
+from tests.docs.documents import (
+    FENCE,
+    ROOT,
+    SHARED_CLUSTER,
+    Block,
+    Session,
+    blocks,
+    pages,
+    unexplained_blocks,
+)
 from tools.environment import JAVA_FLOOR, JAVA_HINT, java_version
 
 NEEDS_SPARK = ("docs/pipeline.md", "docs/how-to/queue-to-dashboard.md")
@@ -97,6 +108,36 @@ def test_every_table_has_a_header(page):
     rows = [number for number, line in enumerate(lines) if line.startswith("|")]
     begins = [number for number in rows if number - 1 not in rows]
     assert [lines[each] for each in begins if not RULE.fullmatch(lines[each + 1])] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_code_block_is_executed_or_has_a_reason(page):
+    assert unexplained_blocks(page, (ROOT / page).read_text()) == []
+
+
+def test_a_block_without_a_reason_is_reported_with_its_place():
+    content = (
+        "text\n```go\nmain\n```\n<!-- docs: skip: why -->\n```go\nmain\n```\n```sh\ntrue\n```\n"
+    )
+    assert unexplained_blocks("page", content) == ["page:2"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_of_toml_or_yaml_can_be_read(page):
+    readers = {"toml": tomllib.loads, "yaml": yaml.safe_load}
+    for language, text in FENCE.findall((ROOT / page).read_text()):
+        if language in readers:
+            assert readers[language](text)
+
+
+def test_the_go_of_the_guide_is_a_part_of_the_example():
+    worker = (ROOT / "examples" / "go" / "worker.go").read_text()
+    (guide,) = NEEDS_GO
+    parts = [
+        text for language, text in FENCE.findall((ROOT / guide).read_text()) if language == "go"
+    ]
+    assert len(parts) == 2
+    assert [part for part in parts if part not in worker] == []
 
 
 def test_directives_are_read_with_their_blocks():
