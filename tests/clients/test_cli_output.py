@@ -3,10 +3,12 @@
 import json
 import signal
 import subprocess
+import sys
 
 import pytest
 import yaml
 
+from taskraft.cli import output
 from tests.clients.test_cli import started
 from tests.turns import blocked_until
 
@@ -81,6 +83,25 @@ def test_watch_repeats_until_ctrl_c(cluster):
         stdout, stderr = watching.communicate(timeout=30)
     assert (watching.returncode, stderr) == (130, "\n")
     assert stdout.count("TUBE") >= 2
+
+
+def test_ctrl_c_during_a_finalizer_ends_a_watch_without_output(calls, run, monkeypatch):
+    class Interrupting:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    show = output.write_table
+
+    def interrupted(*table):
+        show(*table)
+        Interrupting()
+
+    monkeypatch.setattr(output, "write_table", interrupted)
+    dropped = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    done = run("stats --watch --interval 1h")
+    assert (done.exit_code, done.stderr, dropped) == (130, "\n", [])
+    assert len(calls.requests("GetStatistics")) == 1
 
 
 def test_watch_without_an_interval_is_a_usage_error(calls, run):

@@ -25,18 +25,25 @@ def _interrupts_noted() -> Iterator[threading.Event]:
     """Return an event that Ctrl-C sets; Ctrl-C also raises KeyboardInterrupt.
 
     CPython drops the exception if Ctrl-C arrives during a finalizer or a callback of a weak
-    reference.
+    reference, and would print the exception on standard error.
     """
     interrupted = threading.Event()
+    report = sys.unraisablehook
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         interrupted.set()
         raise KeyboardInterrupt
 
+    def report_others(dropped: sys.UnraisableHookArgs) -> None:
+        if not isinstance(dropped.exc_value, KeyboardInterrupt):
+            report(dropped)
+
     before = signal.signal(signal.SIGINT, interrupt)
+    sys.unraisablehook = report_others
     try:
         yield interrupted
     finally:
+        sys.unraisablehook = report
         signal.signal(signal.SIGINT, before)
 
 
