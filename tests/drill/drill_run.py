@@ -63,6 +63,8 @@ class Drill:
     """Whether the next fault waits until the cluster has recovered from the last one."""
     unavailable_seconds_max: float = 3.0
     """Longest time without an acknowledged put while a majority is in order."""
+    pace_seconds: float = 0.01
+    """Pause of a client between two calls."""
     slack_seconds: float = 0.01
     """Maximum time by which the cluster may end a lease or a delay early."""
     hostile: tuple[type[Hostile], ...] = ()
@@ -171,7 +173,9 @@ class DrillRun:
         access = self._access
         connect = plain_channel if access is None else partial(access.channel, "worker")
         channels = Channels(self._cluster, connect)
-        floor = self._floor = Floor(channels, self._recorder, self._seed)
+        floor = self._floor = Floor(
+            channels, self._recorder, self._seed, pace_seconds=self._drill.pace_seconds
+        )
         settings = {**configuration(), "slack": self._drill.slack_seconds}
         self._recorder.remark("harness", "config", **settings)
         caller = Caller(channels, random.Random(self._seed))
