@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from taskraft_console.views.failure_text import fingerprint_of, normalised
-
 if TYPE_CHECKING:
     from taskraft import AsyncClient, Task, TaskPage
 
@@ -33,10 +31,11 @@ class FailureGroup:
     """Failed tasks of one stage that failed for the same cause."""
 
     fingerprint: str
+    """Fingerprint of the failures, as the server and `taskraft failures` show it."""
     type: str
     """Class of the failure, for example the name of an exception."""
     text: str
-    """Text with placeholders for the parts that differ."""
+    """Text of one of the failures; numbers and ids differ in the others."""
     count: int = 0
     first_ms: int = 0
     """Time since when the first task is in its state, in ms since the Unix epoch."""
@@ -74,11 +73,9 @@ class FailureReport:
         return next((each for each in self.groups if each.fingerprint == fingerprint), None)
 
 
-def cause_of(task: Task) -> tuple[str, str, str]:
-    """Return the fingerprint, the class and the normalised text of the failure of a task."""
-    failure = task.message.failure
-    name = fingerprint_of(failure.type, failure.message)
-    return name, failure.type, normalised(failure.message)
+def cause_of(task: Task) -> str:
+    """Return the fingerprint of the failure of a task."""
+    return str(task.message.failure.fingerprint)
 
 
 async def failed_tasks(
@@ -112,10 +109,10 @@ async def report_failures(
         async for page in failed_tasks(client, tube, stage, timeout_seconds):
             now_ms = page.now_ms
             for task in page.tasks:
-                name, kind, text = cause_of(task)
+                name, failure = cause_of(task), task.message.failure
                 group = groups.get(name)
                 if group is None:
-                    group = groups[name] = FailureGroup(name, kind, text)
+                    group = groups[name] = FailureGroup(name, failure.type, failure.message)
                 group.add(task)
             looked_at += len(page.tasks)
             pages += 1

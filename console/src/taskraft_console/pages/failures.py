@@ -121,5 +121,5 @@ async def _tasks_like(
     """Return the ids of the tasks of a tube and a stage that failed for one cause."""
     found: list[int] = []
     async for page in failed_tasks(client, tube, stage, timeout_seconds):
-        found += [task.id for task in page.tasks if cause_of(task)[0] == fingerprint]
+        found += [task.id for task in page.tasks if cause_of(task) == fingerprint]
     return found
