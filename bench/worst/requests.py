@@ -343,6 +343,7 @@ WORST: Final[Mapping[str, WorstRequest]] = {
     "SettleTasks": _settle,
     "Subscribe": _subscribe,
     "GetTasks": _get_tasks,
+    "CountTasks": _always(task_pb.CountTasksRequest(tube=FILLED, filter=FILTER)),
     "ListTasks": _always(
         task_pb.ListTasksRequest(tube=FILLED, filter=FILTER, page_size=limits.PAGE_SIZE_MAX)
     ),

@@ -351,3 +351,13 @@ def test_a_list_by_filter_reports_the_examined_ids(own, monkeypatch):
     own.put_many(["x"] * 4)
     assert len(list(listed(own, "id > 1", "counting"))) == 3
     assert seen == [0.5, 0.75]
+
+
+def test_tasks_are_counted_without_being_read(run, emails, calls):
+    emails.put_many(["1", "2", "3"], type="mail")
+    emails.put("4", type="sms")
+    assert run("task count emails").stdout == "4\n"
+    done = run("task count emails --where 'type = mail' -o json")
+    assert json.loads(done.stdout) == [{"tube": "emails", "count": 3}]
+    assert run("task count emails --where 'type ='").exit_code == 2
+    assert not calls.requests("ListTasks")

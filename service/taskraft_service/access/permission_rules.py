@@ -196,6 +196,7 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(task.SubscribeRequest, _subscribe),
         _for(task.GetTasksRequest, lambda request: [(READ, request.tube)]),
         _for(task.ListTasksRequest, lambda request: [(READ, request.tube)]),
+        _for(task.CountTasksRequest, lambda request: [(READ, request.tube)]),
         _for(task.WaitTasksRequest, lambda request: [(READ, request.tube)]),
         _for(task.KickTasksRequest, lambda request: [(MANAGE, request.tube)]),
         _for(task.BuryTasksRequest, lambda request: [(MANAGE, request.tube)]),

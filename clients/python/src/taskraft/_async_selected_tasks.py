@@ -377,6 +377,35 @@ class AsyncSelectedTasks(AsyncWaits):
             for message in page.tasks:
                 yield Task(message)
 
+    async def count(
+        self,
+        filter: str = "",
+        *,
+        report: Callable[[int, int], None] | None = None,
+        timeout: Duration | None = None,
+    ) -> int:
+        """Return the number of tasks that match a filter, without reading the tasks.
+
+        Tasks that are put meanwhile are not counted. The nodes examine all tasks of the tube, at
+        most 20 000 in one call.
+
+        Args:
+            filter: filter expression; empty: all tasks.
+            report: called after each call with the numbers of tasks that match and that were
+                examined so far.
+            timeout: time limit of each call, retries included.
+        """
+        request = task_service_pb2.CountTasksRequest(tube=self.name, filter=text("filter", filter))
+        count = examined = 0
+        async for page in self._connection.pages(
+            lambda node: node.tasks.CountTasks, request, timeout=timeout
+        ):
+            count += page.count
+            examined += page.examined
+            if report is not None:
+                report(count, examined)
+        return count
+
     async def page(
         self,
         filter: str = "",

@@ -1,4 +1,4 @@
-"""Handle GetTasks and ListTasks.
+"""Handle GetTasks, ListTasks and CountTasks.
 
 A page token of ListTasks holds the position where the previous page ended, and the last task id
 that existed at the first page. A walk through all pages returns each task that existed at its
@@ -29,6 +29,7 @@ from taskraft_service.api.tasks.selection_checks import (
     ID_DESCENDING,
     KICK_ORDER,
     TAKE_ORDER,
+    check_count,
     check_get,
     check_list,
 )
@@ -55,7 +56,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 class TaskReadHandlers:
-    """The handlers of GetTasks and ListTasks.
+    """The handlers of GetTasks, ListTasks and CountTasks.
 
     Args:
         reader: reads the queue.
@@ -67,7 +68,7 @@ class TaskReadHandlers:
         self._unlogged_calls = unlogged_calls
 
     def methods(self) -> Sequence[AnyUnaryMethod]:
-        """Return the methods GetTasks and ListTasks."""
+        """Return the methods GetTasks, ListTasks and CountTasks."""
         return (
             UnaryMethod(
                 "GetTasks",
@@ -83,9 +84,18 @@ class TaskReadHandlers:
                 self.list_tasks,
                 self._can_read_here,
             ),
+            UnaryMethod(
+                "CountTasks",
+                pb.CountTasksRequest,
+                ExecutionSite.BY_CONSISTENCY,
+                self.count_tasks,
+                self._can_read_here,
+            ),
         )
 
-    def _can_read_here(self, request: pb.GetTasksRequest | pb.ListTasksRequest) -> bool:
+    def _can_read_here(
+        self, request: pb.GetTasksRequest | pb.ListTasksRequest | pb.CountTasksRequest
+    ) -> bool:
         return self._reader.can_read_here(request.consistency, request.tube)
 
     async def get_tasks(self, call: UnaryCall[pb.GetTasksRequest]) -> bytes:
@@ -139,6 +149,40 @@ class TaskReadHandlers:
         )
         tasks = self._encode(page.tasks, payload_omit=request.payload_omit)
         return answer.SerializeToString() + tasks
+
+    async def count_tasks(self, call: UnaryCall[pb.CountTasksRequest]) -> pb.CountTasksResponse:
+        """Count the matching tasks of the next part of a tube, in slices.
+
+        Raises:
+            CallRefused: the token belongs to another count.
+        """
+        request = call.request
+        check_count(request)
+        queue = await self._reader.queue(request.consistency)
+        tube = queue.tube(request.tube)
+        if tube is None:
+            raise tube_not_found(request.tube)
+        answer = pb.CountTasksResponse(now_ms=self._reader.wall_now_ms())
+        mark = list_fingerprint("count", tube.name, str(tube.created_ms), request.filter)
+        chosen, now_ms = read_filter(request.filter), self._reader.now_ms()
+        rest = Window(0, self._reader.queues.queue_of(tube.name).last_id(tube.name))
+        if request.page_token:
+            found = _rest(request.page_token, mark, by_place=False)
+            assert isinstance(found, Window)
+            rest = found
+        slice_max = scanned_tasks(LIST_SLICE_MAX, chosen)
+        for _ in range(LIST_SCAN_MAX // LIST_SLICE_MAX):
+            held = self._reader.queues.queue_of(tube.name)
+            counted = held.count_tasks(tube.name, chosen, now_ms, slice_max, rest)
+            answer.count += counted.matches
+            answer.examined += counted.examined
+            rest = counted.rest
+            if rest.is_empty:
+                break
+            await asyncio.sleep(0)
+        answer.revision = self._reader.applied.applied_index
+        answer.next_page_token = "" if rest.is_empty else token_after(_text(rest, mark))
+        return answer
 
     def _encode(self, views: Sequence[TaskView], *, payload_omit: bool) -> bytes:
         wall_offset_ms = self._reader.wall_offset_ms

@@ -108,6 +108,20 @@ def check_list(request: pb.ListTasksRequest) -> None:
     violations.raise_if_any()
 
 
+def check_count(request: pb.CountTasksRequest) -> None:
+    """Check a count, except whether its page token fits the count.
+
+    Raises:
+        CallRefused: INVALID_FIELD.
+    """
+    violations = Violations()
+    violations.check_tube("tube", request.tube)
+    violations.check_page(0, request.page_token)
+    violations.check_consistency(request.consistency)
+    check_filter(violations, "filter", request.filter)
+    violations.raise_if_any()
+
+
 def check_wait(request: pb.WaitTasksRequest) -> None:
     """Check a wait for tasks.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from taskraft_service.queue.entities.bulk_sweep import BulkSweep
+from taskraft_service.queue.entities.filter import Filter
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.entities.task_state import READY, State
@@ -18,7 +19,16 @@ from taskraft_service.queue.operations.registry import Command, predict_ready_tu
 from taskraft_service.queue.operations.selection import ByIds, ByKeys, named
 from taskraft_service.queue.persistence.state_records import digest_of
 from taskraft_service.queue.reading.leader_readers import LeaderReaders
-from taskraft_service.queue.reading.task_listing import NOTHING_LEFT, Listed, Listing, Rest, scan
+from taskraft_service.queue.reading.task_listing import (
+    NOTHING_LEFT,
+    Counted,
+    Listed,
+    Listing,
+    Rest,
+    Window,
+    count,
+    scan,
+)
 from taskraft_service.queue.state.audit_table import AuditRecord
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
@@ -135,6 +145,15 @@ class QueueReaders(LeaderReaders):
         if found is None:
             return Listed([], NOTHING_LEFT)
         return scan(self._state, found, listing, rest)
+
+    def count_tasks(
+        self, tube: str, chosen: Filter | None, now_ms: int, scan_max: int, window: Window
+    ) -> Counted:
+        """Count the matching tasks of a part of a tube; ``now_ms`` is for filters on ages."""
+        found = self._state.tubes.get(tube)
+        if found is None:
+            return Counted(0, 0, NOTHING_LEFT)
+        return count(self._state, found, chosen, now_ms, scan_max, window)
 
     @property
     def last_token(self) -> int:

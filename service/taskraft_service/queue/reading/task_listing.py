@@ -76,6 +76,38 @@ class Listed(NamedTuple):
     rest: Rest
 
 
+class Counted(NamedTuple):
+    """One part of a count, and the ids that were not examined yet."""
+
+    matches: int
+    """Number of tasks that match."""
+    examined: int
+    rest: Window
+
+
+def count(
+    state: QueueState,
+    tube: QueueTube,
+    chosen: Filter | None,
+    now_ms: int,
+    scan_max: int,
+    window: Window,
+) -> Counted:
+    """Count the matching tasks among the next tasks of a window, at most ``scan_max``."""
+    is_match = matcher(chosen, now_ms, state.wall_offset_ms)
+    matches = examined = 0
+    after_id, last_id = window
+    for task in state.tasks(tube, after_id):
+        if task.id > last_id:
+            break
+        if examined == scan_max:
+            return Counted(matches, examined, Window(after_id, last_id))
+        matches += is_match(task)
+        examined += 1
+        after_id = task.id
+    return Counted(matches, examined, NOTHING_LEFT)
+
+
 def scan(state: QueueState, tube: QueueTube, listing: Listing, rest: Rest) -> Listed:
     """Return the next part of a list of tasks, and the rest of the list."""
     if isinstance(rest, Passed):

@@ -8,6 +8,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.tasks import reads
 from tests.service.conftest import create, put, reason_of, take
 
 pytestmark = pytest.mark.real_time
@@ -89,6 +90,25 @@ async def test_a_page_token_is_valid_for_one_list_only(node):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await node.tasks.ListTasks(request)
         assert reason_of(caught.value) == "INVALID_FIELD"
+
+
+async def test_the_pages_of_a_count_add_up_to_the_tasks_of_the_first_call(node, monkeypatch):
+    monkeypatch.setattr(reads, "LIST_SCAN_MAX", 8)
+    monkeypatch.setattr(reads, "LIST_SLICE_MAX", 4)
+    await create(node)
+    await put(node, *[b"x"] * 9)
+    request = pb.CountTasksRequest(tube="emails", filter="id > 2 AND NOT id = 5")
+    first = await node.tasks.CountTasks(request)
+    assert (first.count, first.examined, bool(first.next_page_token)) == (2, 4, True)
+    await put(node, b"later")
+    await node.tasks.DeleteTasks(pb.DeleteTasksRequest(tube="emails", selector=ids(6)))
+    request.page_token = first.next_page_token
+    second = await node.tasks.CountTasks(request)
+    assert (second.count, second.examined, second.next_page_token) == (3, 4, "")
+    other = pb.CountTasksRequest(tube="emails", page_token=first.next_page_token)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await node.tasks.CountTasks(other)
+    assert reason_of(caught.value) == "INVALID_FIELD"
 
 
 async def test_a_page_of_large_tasks_stays_within_the_message_limit(node):

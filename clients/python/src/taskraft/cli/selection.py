@@ -89,6 +89,21 @@ def _id_range(tube: Tube) -> tuple[int, int]:
     return first[0], last[0]
 
 
+def count_tasks(tube: Tube, where: str) -> int:
+    """Return the number of tasks that match a filter, and show how many were examined."""
+    from taskraft.cli.progress import WorkProgress
+
+    done = 0
+    with WorkProgress("examining") as progress:
+
+        def report(_count: int, examined: int) -> None:
+            nonlocal done
+            progress.advance(examined - done)
+            done = examined
+
+        return tube.count(where, report=report)
+
+
 def found_tasks(tube: Tube, ids: tuple[int, ...], where: str) -> list[Task]:
     """Return the tasks of a selection.
 
@@ -147,5 +162,5 @@ def preview(
 
 def counted(tube: Tube, ids: tuple[int, ...], where: str) -> str:
     """Return the number of selected tasks and their tube for a question."""
-    count = len(ids) or len(found_tasks(tube, (), where))
+    count = len(ids) or count_tasks(tube, where)
     return f"{count} {'task' if count == 1 else 'tasks'} of {tube.name}"

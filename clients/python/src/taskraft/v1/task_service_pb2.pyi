@@ -1385,6 +1385,82 @@ class ListTasksResponse(_message.Message):
 Global___ListTasksResponse: _TypeAlias = ListTasksResponse  # noqa: Y015
 
 @_typing.final
+class CountTasksRequest(_message.Message):
+    """Request of CountTasks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUBE_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CONSISTENCY_FIELD_NUMBER: _builtins.int
+    tube: _builtins.str
+    """Name of the tube."""
+    filter: _builtins.str
+    """Filter as in ListTasksRequest.filter. Empty: all tasks."""
+    page_token: _builtins.str
+    """The next_page_token of the previous page. Empty: the first page."""
+    @_builtins.property
+    def consistency(self) -> _task_pb2.Consistency:
+        """Required freshness of the first page."""
+
+    def __init__(
+        self,
+        *,
+        tube: _builtins.str = ...,
+        filter: _builtins.str = ...,
+        page_token: _builtins.str = ...,
+        consistency: _task_pb2.Consistency | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "filter", b"filter", "page_token", b"page_token", "tube", b"tube"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTasksRequest: _TypeAlias = CountTasksRequest  # noqa: Y015
+
+@_typing.final
+class CountTasksResponse(_message.Message):
+    """Response of CountTasks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    EXAMINED_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """Number of tasks of this page that match."""
+    examined: _builtins.int
+    """Number of tasks that this page has examined, at most 20 000; fewer with a long filter."""
+    next_page_token: _builtins.str
+    """Token of the next page. Empty: this is the last page. Tasks that were put after the first page
+    are not counted.
+    """
+    revision: _builtins.int
+    """Log index of the state that the page shows."""
+    now_ms: _builtins.int
+    """Wall time of the cluster."""
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        examined: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        now_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "examined", b"examined", "next_page_token", b"next_page_token", "now_ms", b"now_ms", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTasksResponse: _TypeAlias = CountTasksResponse  # noqa: Y015
+
+@_typing.final
 class KickTasksRequest(_message.Message):
     """Request of KickTasks."""
 

@@ -97,6 +97,11 @@ class TaskServiceStub(object):
                 request_serializer=taskraft_dot_v1_dot_task__service__pb2.ListTasksRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_task__service__pb2.ListTasksResponse.FromString,
                 _registered_method=True)
+        self.CountTasks = channel.unary_unary(
+                '/taskraft.v1.TaskService/CountTasks',
+                request_serializer=taskraft_dot_v1_dot_task__service__pb2.CountTasksRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_task__service__pb2.CountTasksResponse.FromString,
+                _registered_method=True)
         self.KickTasks = channel.unary_unary(
                 '/taskraft.v1.TaskService/KickTasks',
                 request_serializer=taskraft_dot_v1_dot_task__service__pb2.KickTasksRequest.SerializeToString,
@@ -257,6 +262,14 @@ class TaskServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CountTasks(self, request, context):
+        """Counts the tasks of a tube that match a filter. One call examines a bounded number of tasks; a
+        client adds the counts of all pages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def KickTasks(self, request, context):
         """Makes buried tasks ready: selected ones, or a number of them in kick order.
         """
@@ -400,6 +413,11 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.ListTasks,
                     request_deserializer=taskraft_dot_v1_dot_task__service__pb2.ListTasksRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_task__service__pb2.ListTasksResponse.SerializeToString,
+            ),
+            'CountTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountTasks,
+                    request_deserializer=taskraft_dot_v1_dot_task__service__pb2.CountTasksRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_task__service__pb2.CountTasksResponse.SerializeToString,
             ),
             'KickTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.KickTasks,
@@ -671,6 +689,33 @@ class TaskService(object):
             '/taskraft.v1.TaskService/ListTasks',
             taskraft_dot_v1_dot_task__service__pb2.ListTasksRequest.SerializeToString,
             taskraft_dot_v1_dot_task__service__pb2.ListTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.TaskService/CountTasks',
+            taskraft_dot_v1_dot_task__service__pb2.CountTasksRequest.SerializeToString,
+            taskraft_dot_v1_dot_task__service__pb2.CountTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

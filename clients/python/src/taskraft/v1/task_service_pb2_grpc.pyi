@@ -86,6 +86,10 @@ class TaskServiceStub:
     """Returns selected tasks without changing them."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ListTasksRequest, _task_service_pb2.ListTasksResponse]
     """Lists tasks in stable pages."""
+    CountTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.CountTasksRequest, _task_service_pb2.CountTasksResponse]
+    """Counts the tasks of a tube that match a filter. One call examines a bounded number of tasks; a
+    client adds the counts of all pages.
+    """
     KickTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.KickTasksRequest, _task_service_pb2.KickTasksResponse]
     """Makes buried tasks ready: selected ones, or a number of them in kick order."""
     BuryTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.BuryTasksRequest, _task_service_pb2.BuryTasksResponse]
@@ -185,6 +189,10 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """Returns selected tasks without changing them."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ListTasksRequest, _task_service_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Lists tasks in stable pages."""
+    CountTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.CountTasksRequest, _task_service_pb2.CountTasksResponse]  # type: ignore[assignment]
+    """Counts the tasks of a tube that match a filter. One call examines a bounded number of tasks; a
+    client adds the counts of all pages.
+    """
     KickTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.KickTasksRequest, _task_service_pb2.KickTasksResponse]  # type: ignore[assignment]
     """Makes buried tasks ready: selected ones, or a number of them in kick order."""
     BuryTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.BuryTasksRequest, _task_service_pb2.BuryTasksResponse]  # type: ignore[assignment]
@@ -317,6 +325,16 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.ListTasksResponse, _abc.Awaitable[_task_service_pb2.ListTasksResponse]]:
         """Lists tasks in stable pages."""
+
+    @_abc_1.abstractmethod
+    def CountTasks(
+        self,
+        request: _task_service_pb2.CountTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.CountTasksResponse, _abc.Awaitable[_task_service_pb2.CountTasksResponse]]:
+        """Counts the tasks of a tube that match a filter. One call examines a bounded number of tasks; a
+        client adds the counts of all pages.
+        """
 
     @_abc_1.abstractmethod
     def KickTasks(
