@@ -231,11 +231,6 @@ CASES = [
         "settlements[0].ack.retain_ms",
     ),
     (
-        settle(ack={"payload": b"x"}),
-        settle(ack={"keep": "REMOVE", "payload": b"x"}),
-        "settlements[0].ack.payload",
-    ),
-    (
         settle(release={"ttl_policy": "RESET", "ttl_ms": 1}),
         settle(release={"ttl_ms": 1}),
         "settlements[0].release.ttl_ms",

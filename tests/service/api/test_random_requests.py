@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from taskraft.v1 import error_pb2, tube_service_pb2
+from taskraft.v1 import bulk_sweep_pb2, error_pb2, tube_service_pb2
 from taskraft_service.leader.node_phases import NodePhase
 from tests.service.api.random_requests import requests_of
 from tests.service.api.test_bad_input import METHODS, SERVICES
@@ -84,6 +84,14 @@ async def reason_for(node, method, request):
     return ""
 
 
+async def stop_sweeps(node):
+    """Stop the bulk sweeps, which the leader executes step by step after the answer."""
+    for sweep in (await node.tasks.ListBulkSweeps(bulk_sweep_pb2.ListBulkSweepsRequest())).sweeps:
+        if sweep.state in (bulk_sweep_pb2.BulkSweep.WAITING, bulk_sweep_pb2.BulkSweep.RUNNING):
+            stop = bulk_sweep_pb2.StopBulkSweepRequest(number=sweep.number)
+            await node.tasks.StopBulkSweep(stop)
+
+
 def test_random_requests_cause_no_bug_and_refused_ones_change_nothing(tmp_path):
     with asyncio.Runner() as runner:
         lifetime = running(config_in(tmp_path, payload_bytes_max=8192))
@@ -119,5 +127,7 @@ def try_some(runner, node, method, requests):
             assert reason in REASONS, (method, request)
             assert reason not in DEFECTS, (method, request)
             assert method == "Subscribe" or state_of(node) == before, (method, request)
+        elif method == "StartBulkSweep":
+            runner.run(stop_sweeps(node))
 
     answers_or_refuses()

@@ -37,11 +37,15 @@ NEAR_MS = 2 * DAY_MS
 INSTANTS = {
     "after_ms",
     "at_ms",
+    "before_ms",
+    "begins_ms",
     "committed_ms",
+    "counted_since_ms",
     "created_ms",
     "ended_ms",
     "expire_at_ms",
     "expires_ms",
+    "first_ms",
     "high_ms",
     "last_ms",
     "lease_until_ms",
@@ -50,6 +54,7 @@ INSTANTS = {
     "oldest_ready_ms",
     "retain_until_ms",
     "since_ms",
+    "snapshot_ms",
     "started_ms",
     "taken_at_ms",
     "times_ms",
@@ -89,10 +94,10 @@ DURATIONS = {
     "wall_deviation_ms",
     "wall_offset_ms",
 }
-OF_EVENTS = {"at_ms", "high_ms"}
+OF_EVENTS = {"at_ms", "begins_ms", "first_ms", "high_ms"}
 """Instants of events, in the wall time of the event. A later correction does not change them."""
-NEVER_SET = {"after_ms", "last_ms"}
-"""Instants that no response of this test has: requests have the first one, and the schedule has put
+NEVER_SET = {"after_ms", "before_ms", "last_ms"}
+"""Instants that no response of this test has: requests have the first two, and the schedule has put
 nothing yet."""
 
 
@@ -196,10 +201,10 @@ async def answers(node):
         yield each
     async for each in stream_answers(node):
         yield each
+    yield await node.tubes.ListFailures(tube_service_pb2.ListFailuresRequest())
+    async for part in node.cluster.SaveSnapshot(cluster_service_pb2.SaveSnapshotRequest()):
+        yield part.header
     yield await node.cluster.GetClusterState(cluster_service_pb2.GetClusterStateRequest())
-    snapshot = node.cluster.SaveSnapshot(cluster_service_pb2.SaveSnapshotRequest())
-    yield (await snapshot.read()).header
-    snapshot.cancel()
 
 
 async def group_and_schedule_answers(node):
