@@ -113,7 +113,7 @@ class AttributeDocstrings:
 
 
 def check_offline(app: Sphinx, error: Exception | None) -> None:
-    """Fail if a page of the site needs another host, or works under one path prefix only."""
+    """Fail if a page of the site loads from another host, or has a link to the root of its host."""
     if error is None:
         for page in sorted(Path(app.outdir).rglob("*.html")):
             text = page.read_text()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TEMPORARY_FAILURE: Final = 75
 """Exit status with which a command gives its task back uncounted (EX_TEMPFAIL of sysexits.h)."""
 TEMPORARY_DELAY_SECONDS: Final = 1
-"""Delay of such a task, in seconds, so that an idle consumer does not take it again at once."""
+"""Delay of such a task, in seconds, so that no idle consumer takes the task again at once."""
 
 
 class ExecPlan(NamedTuple):
@@ -106,7 +106,7 @@ def _run(task: TakenTask, plan: ExecPlan, stop: StopSignals) -> bool:
 
 
 def settlement_of(end: CommandEnd, *, stores_result: bool) -> tuple[Settlement, str]:
-    """Return the settlement for the end of a command, and a text that tells it."""
+    """Return the settlement for the end of a command, and the text of this settlement."""
     if end.cause:
         return _settlement.release(0, uncounted=True), f"released: {end.cause}"
     if end.status == TEMPORARY_FAILURE:

@@ -84,7 +84,7 @@ def last_line(text: bytes) -> str:
 
 
 def stop_cause(task: TakenTask, stop: StopSignals) -> str:
-    """Return why the command of a task must end; empty: it may go on."""
+    """Return why the command of a task must end; empty: the command may go on."""
     if stop.count:
         return f"stopped by {signal.Signals(stop.number).name}"
     if task.is_lost:
@@ -198,7 +198,7 @@ def _feed(stream: IO[bytes], payload: bytes) -> None:
 
 
 def _pump(stream: IO[bytes], keep: Callable[[bytes], None]) -> None:
-    """Pass on what a process writes, as soon as it is there."""
+    """Pass on the output of a process as soon as the process has written it."""
     with stream:
         while part := os.read(stream.fileno(), PIPE_BYTES):
             keep(part)

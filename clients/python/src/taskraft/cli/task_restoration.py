@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 UNLIMITED_MS: Final = 3_153_600_000_000
 """Shortest duration that means unlimited: 100 years."""
 BURIAL_DELAY_MS: Final = UNLIMITED_MS // 10
-"""Delay with which a task is put that is buried next: no consumer can take it in between."""
+"""Delay of a task that is buried after its put, so that no consumer takes the task first."""
 FAILURE_BYTES_MAX: Final = 512
 """Maximum size of the message in an AttemptFailure; the message in Failure can be longer."""
 UNTIMED_KINDS: Final = ("fifo", "utube")

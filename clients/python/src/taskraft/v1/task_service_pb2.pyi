@@ -564,9 +564,9 @@ class Settlement(_message.Message):
         extension. A lease that ends with its session is not changed.
         """
         restart: _builtins.bool
-        """True: restart the lease with the full time to run from now; never shortens the lease. The time
-        to run is that of the task; without one, that of the take, or 60 s without a session. Excludes
-        increment_ms.
+        """True: restart the lease with the full time to run from now; never shortens the lease. A task
+        without a time to run has the ttr_ms of its take, or 60 s if the take named neither ttr_ms nor
+        a session. Excludes increment_ms.
         """
         @_builtins.property
         def progress(self) -> _task_pb2.Progress:
