@@ -63,15 +63,21 @@ class StoredTasks:
         self._tubes: dict[str, QueueTube] = {tube.name: tube for tube in tubes}
 
     def tubes(self) -> list[StoredTube]:
-        """Return the tubes with tasks in the order of their names."""
+        """Return the tubes with tasks in the order of their names.
+
+        Only tubes with tasks are searched: a search takes almost a millisecond in a large store.
+        """
         found = []
         for name, tube in sorted(self._tubes.items()):
+            tasks = sum(tube.counters.states)
+            if not tasks:
+                continue
             span = tube_range(TASK, tube.number)
             first = next(self._store.scan(*span), None)
             last = next(self._store.scan_back(*span), None)
-            if first is not None and last is not None:
-                tasks = sum(tube.counters.states)
-                found.append(StoredTube(name, task_id_of(first[0]), task_id_of(last[0]), tasks))
+            assert first is not None, f"tube {tube.number} counts {tasks} tasks and has none"
+            assert last is not None, f"tube {tube.number} counts {tasks} tasks and has none"
+            found.append(StoredTube(name, task_id_of(first[0]), task_id_of(last[0]), tasks))
         return found
 
     def read(
