@@ -80,6 +80,11 @@ COMMAND_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 2 * 1024 * 1024
 """Maximum size of one command in the log. The leader may replace the patterns of a request by the
 names of tubes, and the tokens of other principals' leases by longer numbers."""
 
+SESSION_LABELS_MAX: Final = 16
+"""Maximum number of labels of a session."""
+SESSION_LABEL_NAME_BYTES_MAX: Final = 64
+SESSION_LABELS_BYTES_MAX: Final = 1_024
+"""Maximum size of all names and values of the labels of a session."""
 SESSION_TTR_DEFAULT_MS: Final = 15_000
 SESSION_TTR_MIN_MS: Final = 1_000
 SESSION_TTR_MAX_MS: Final = 86_400_000

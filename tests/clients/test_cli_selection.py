@@ -220,7 +220,7 @@ def test_names_of_members_sessions_and_groups_are_completed(taskraft, emails):
     emails.put("a")
     held = emails.take(wait=0)
     (session,) = taskraft.client.list_sessions()
-    assert completed(["cluster", "leases"], session.session_id[:3]) == [session.session_id]
+    assert completed(["session", "show"], session.session_id[:3]) == [session.session_id]
     held.ack()
 
 
@@ -261,7 +261,7 @@ def test_contexts_are_completed_for_the_option_too(tmp_path, monkeypatch, run):
     "words",
     [
         *(["tube", "show"], ["schedule", "show"], ["group", "show"], ["cluster", "remove"]),
-        *(["cluster", "leases"], ["task", "show", "emails"]),
+        *(["session", "show"], ["task", "show", "emails"]),
     ],
 )
 @pytest.mark.parametrize("options", [[], ["--timeout", "1h"]])

@@ -257,7 +257,9 @@ def meaning(store):
     owned = {name: owner for name, owner in owners.items() if owner}
     remembered = queue._state.requests.find("r")
     revision = remembered[1] if remembered else 0
+    labels = {one.session_id: dict(one.labels) for one in queue.sessions() if one.labels}
     found = {
+        **({"labels": labels} if labels else {}),
         **({"revision_of_put": revision} if revision else {}),
         **({"tube_owners": owned} if owned else {}),
         **({"leases_of_mailer": own} if own else {}),
@@ -323,6 +325,17 @@ def tube_owners_content():
     index = len(EXAMPLES) + 1
     own = CreateTube("own", TubeKind.FIFO, TubeOptions(), owner="billing")
     queue.apply(index, NOW_MS + index, [own])
+    store.write(queue.collect_writes())
+    return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
+
+
+def labels_content():
+    """Return the pairs of the golden state with a session that has labels, and what they mean."""
+    store = filled_store()
+    queue = Queue(store, Limits(), new_task)
+    index = len(EXAMPLES) + 1
+    opening = OpenSession("labelled", labels=(("host", "box-7"), ("pid", "4711")))
+    queue.apply(index, NOW_MS + index, [opening])
     store.write(queue.collect_writes())
     return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
 

@@ -154,6 +154,11 @@ def _failures(request: tube.ListFailuresRequest) -> Iterator[RequiredPermission]
         yield READ, name
 
 
+def _consumers(request: tube.ListConsumersRequest) -> Iterator[RequiredPermission]:
+    """Require permission to read the tube; the service checks who may list a session."""
+    yield (TAKE, ANY_TUBE) if request.session_id else (READ, request.tube)
+
+
 def _scaled(reference: scaler.ScaledObjectRef) -> Iterator[RequiredPermission]:
     """Require permission to read the tube whose work KEDA asks for."""
     yield READ, reference.scalerMetadata.get("tube", "") or ALL_TUBES
@@ -223,7 +228,7 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(tube.GetStatisticsRequest, _READERS),
         _for(tube.GetHistoryRequest, _history),
         _for(tube.ListFailuresRequest, _failures),
-        _for(tube.ListConsumersRequest, lambda request: [(READ, request.tube)]),
+        _for(tube.ListConsumersRequest, _consumers),
         _for(schedule.ListSchedulesRequest, _READERS),
         _for(group.ListGroupsRequest, _READERS),
         # These requests reach only sessions that the caller opened.

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from typing import Final, TypeVar
+from typing import Final
 
-from taskraft.v1 import error_pb2
 from taskraft.v1 import session_service_pb2 as pb
 from taskraft_service import limits
-from taskraft_service.access.caller import Caller
 from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH, own_session, own_sessions
-from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.request_steps import MESSAGE_STEPS
-from taskraft_service.api.rpc.status import CallRefused, item_errors
+from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.api.rpc.violations import Violations, check_page_request
 from taskraft_service.api.state.command_executor import CommandExecutor, request_key, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.api.state.session_search import SessionSearch, check_session_search
 from taskraft_service.api.tasks.answers import encode_tasks
 from taskraft_service.command_codecs.sessions import CLOSE_SESSION, KEEP_SESSIONS, OPEN_SESSION
 from taskraft_service.entries.encoded_command import encode_leader_command
@@ -31,15 +29,6 @@ from taskraft_service.stubs.log.v1 import log_pb2
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
 TOKEN_DIGITS: Final = 20
 """Digits of a lease token in a page token, so that tokens are ordered as texts."""
-SESSION_STEPS: Final = 3
-"""Number of steps that stand for reading the owner of a session."""
-BUCKET_LENGTH: Final = 2
-"""Number of characters of a session id by which ids are divided before they are sorted, so that no
-list is long. Ids are random."""
-BUCKET_STEPS: Final = 400
-"""Number of steps that stand for sorting the ids of one of the 256 parts of 100 000 sessions."""
-
-ListRequest = TypeVar("ListRequest", pb.ListSessionsRequest, pb.ListLeasesRequest)
 
 
 class SessionService:
@@ -48,6 +37,7 @@ class SessionService:
     def __init__(self, executor: CommandExecutor, reader: QueueReader) -> None:
         self._executor = executor
         self._reader = reader
+        self._search = SessionSearch(reader)
 
     def methods(self) -> ServiceMethods:
         """Return the methods of SessionService."""
@@ -134,7 +124,7 @@ class SessionService:
         check_page_request(call.request)
         await self._reader.queue(call.request.consistency)
         page, next_token = page_of(
-            await self._listed_ids("", call),
+            await self._search.ids("", call),
             # Callers can decode page tokens, and whole session ids are secrets.
             lambda session_id: session_id[:SHOWN_SESSION_ID_LENGTH],
             call.request.page_size or PAGE_SIZE_MAX,
@@ -161,7 +151,7 @@ class SessionService:
         request = call.request
         _check_list_leases(request)
         await self._reader.queue(request.consistency)
-        session = await self._session_of(request.session_id, call)
+        session = await self._search.find(request.session_id, call)
         queues, wall_offset_ms = self._reader.queues, self._reader.wall_offset_ms
         page, next_token = page_of(
             queues.lease_tokens(session.session_id),
@@ -181,56 +171,6 @@ class SessionService:
         answer.MergeFromString(b"".join(tasks))
         return answer
 
-    async def _listed_ids(self, prefix: str, call: UnaryCall[ListRequest]) -> list[str]:
-        """Return the ids of the sessions with a prefix that the caller may list, in order.
-
-        Raises:
-            CallRefused: TOO_MANY_STEPS.
-        """
-        sees_all = call.caller.may(Verb.MANAGE, ALL_TUBES)
-
-        def is_listed(session_id: str) -> bool:
-            if not session_id.startswith(prefix):
-                return False
-            view = None if sees_all else self._reader.applied.session(session_id)
-            return sees_all or (view is not None and call.caller.owns(view.owner))
-
-        buckets: dict[str, list[str]] = {}
-        async for part in call.steps.slices(self._reader.applied.session_ids(), SESSION_STEPS):
-            for session_id in filter(is_listed, part):
-                buckets.setdefault(session_id[:BUCKET_LENGTH], []).append(session_id)
-        sorted_buckets = await call.steps.in_slices(
-            sorted(buckets.items()), lambda bucket: sorted(bucket[1]), BUCKET_STEPS
-        )
-        return [session_id for bucket in sorted_buckets for session_id in bucket]
-
-    async def _session_of(self, wanted: str, call: UnaryCall[pb.ListLeasesRequest]) -> SessionView:
-        """Return the only session with this id, or with this prefix, that the caller may list."""
-        ids = (
-            await self._listed_ids(wanted, call)
-            if len(wanted) == SHOWN_SESSION_ID_LENGTH
-            else [wanted]
-        )
-        found = [
-            view
-            for one in ids
-            if (view := self._reader.queues.session(one)) is not None
-            and self._may_list(view, call.caller)
-        ]
-        if len(found) != 1:
-            raise CallRefused(
-                error_pb2.Error.SESSION_NOT_FOUND,
-                "several sessions begin with this id; give the whole id"
-                if found
-                else "there is no such session, or it belongs to another principal",
-            )
-        return found[0]
-
-    @staticmethod
-    def _may_list(view: SessionView, caller: Caller) -> bool:
-        """Return whether the caller owns the session or may manage the whole cluster."""
-        return caller.owns(view.owner) or caller.may(Verb.MANAGE, ALL_TUBES)
-
 
 def _session_message(
     view: SessionView, wall_offset_ms: int, *, shorten_id: bool = False
@@ -245,6 +185,7 @@ def _session_message(
         taken=view.taken,
         created_ms=in_wall_time(view.created_ms, wall_offset_ms),
         owner=view.owner,
+        labels=dict(view.labels),
     )
 
 
@@ -253,6 +194,7 @@ def _check_open(request: pb.OpenSessionRequest) -> None:
     violations = Violations()
     violations.check_request_id(request.request_id, request.client_id)
     violations.check_text("name", request.name, limits.NAME_BYTES_MAX)
+    violations.check_labels("labels", request.labels)
     if request.ttr_ms:
         low, high = limits.SESSION_TTR_MIN_MS, limits.SESSION_TTR_MAX_MS
         violations.check_range("ttr_ms", request.ttr_ms, low, high)
@@ -272,8 +214,7 @@ def _check_keep(request: pb.KeepSessionsRequest) -> None:
 def _check_list_leases(request: pb.ListLeasesRequest) -> None:
     """Check a list of leases."""
     violations = Violations()
-    if len(request.session_id) != SHOWN_SESSION_ID_LENGTH:
-        violations.check_session_id("session_id", request.session_id)
+    check_session_search(violations, "session_id", request.session_id)
     violations.check_page(request.page_size, request.page_token)
     violations.check_consistency(request.consistency)
     violations.raise_if_any()

@@ -36,6 +36,7 @@ def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, key: RequestKey) -> O
         key.hash,
         drawn.as_settings,
         drawn.owner,
+        tuple(sorted(request.labels.items())),
     )
 
 

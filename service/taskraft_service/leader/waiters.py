@@ -97,6 +97,10 @@ class Waiters:
         ]
         return sorted((*known.in_order(), *away), key=lambda consumer: consumer.wanted_tasks() == 0)
 
+    def waiting_in(self, session_id: str) -> Sequence[WaitingConsumer]:
+        """Return the consumers of a session in the order of their arrival."""
+        return [one for one in self._consumers if one.profile.session_id == session_id]
+
     def tubes_with_consumers(self) -> Sequence[str]:
         """Return the tubes on which consumers wait, including tubes that do not exist."""
         return [name for name, known in self._tubes.items() if known.line]

@@ -1,5 +1,6 @@
 """Tasks, leases, subscriptions, sessions, settings and errors, in memory and on a real node."""
 
+import socket
 import uuid
 
 import pytest
@@ -192,12 +193,20 @@ def test_settings_of_the_cluster_are_shown_and_changed(client):
 
 def test_sessions_are_listed_with_their_leases(client, tube):
     tube.put_many(["1", "2"])
-    with Client(name="holder") as holder:
+    labels = {"pid": "", "role": "mail"}
+    with Client(name="holder", labels=labels) as holder:
         holder.tube(tube.name).take_many(2, wait=0)
         (session,) = [one for one in client.list_sessions() if one.name == "holder"]
         assert (session.taken, len(session.session_id)) == (2, 8)
-        shown = CliRunner().invoke(main, ["cluster", "sessions"])
+        assert client.session(session.session_id) == session
+        known = {"client": "taskraft-python", "host": socket.gethostname(), "role": "mail"}
+        assert {name: session.labels[name] for name in known} == known
+        assert "pid" not in session.labels
+        shown = CliRunner().invoke(main, ["session", "list"])
         assert "holder" in shown.output
+        shown = CliRunner().invoke(main, ["session", "show", session.session_id])
+        assert "label role       mail" in shown.output
+        assert f"{tube.name}/2" in shown.output
 
 
 def test_a_release_tells_that_it_ended_the_last_attempt(client, taskraft):

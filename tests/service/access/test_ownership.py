@@ -71,6 +71,15 @@ async def test_principals_list_the_leases_of_their_own_sessions_and_operators_al
     assert await refused(rival.sessions.ListLeases(request)) == "SESSION_NOT_FOUND"
 
 
+async def test_principals_list_the_consumers_of_their_own_sessions_and_operators_all(node):
+    mailer, rival, root = [await node.known(one) for one in ("mailer", "rival", "root")]
+    session_id = (await session_of(mailer)).session_id
+    request = tube_service_pb2.ListConsumersRequest(session_id=session_id[:8])
+    for caller in (mailer, root):
+        assert not (await caller.tubes.ListConsumers(request)).consumers
+    assert await refused(rival.tubes.ListConsumers(request)) == "SESSION_NOT_FOUND"
+
+
 async def leases_of(node, first, second):
     """Return a task taken by ``first`` in a session, and a task taken by ``second``."""
     await put(await node.known("root"), b"a", b"b", tube=MAIL)

@@ -14,6 +14,12 @@ NOTHING = ()
 
 NAMES_OF_TUBES = ("", "a b", "x" * 129, "a\0", "\U0001f600")
 TOO_LONG = ("x" * 129, "\U0001f600" * 33)
+LABELS = (
+    {"": "x"},
+    {"x" * 65: ""},
+    {"x": "y" * 1_024},
+    {f"name-{number}": "" for number in range(17)},
+)
 RULES = {
     # rules by the name of the field
     "request_id": ("x" * 65, "\U0001f600" * 17, "a\0b"),
@@ -88,6 +94,8 @@ RULES = {
     "DeleteScheduleRequest.name": ("", *TOO_LONG),
     "etag": TOO_LONG,
     "OpenSessionRequest.name": TOO_LONG,
+    "labels": LABELS,
+    "session_labels": LABELS,
     "OpenSessionRequest.ttr_ms": (-1, 999, 86_400_001),
     "KeepSessionsRequest.session_ids": ("", "mine"),
     "Open.session_ttr_ms": (-1, 86_400_001),

@@ -68,6 +68,16 @@ async def test_a_page_token_of_another_list_is_refused(node):
     assert [tube.name for tube in (await node.tubes.ListTubes(request)).tubes] == ["b"]
 
 
+async def test_a_session_keeps_the_labels_with_which_it_was_opened(node):
+    labels = {"host": "box-7", "pid": "4711", "role": "f\u00fcr Briefe"}
+    request = session_service_pb2.OpenSessionRequest(labels=labels, ttr_ms=60_000)
+    session = (await node.sessions.OpenSession(request)).session
+    assert dict(session.labels) == labels
+    keep = session_service_pb2.KeepSessionsRequest(session_ids=[session.session_id])
+    assert dict((await node.sessions.KeepSessions(keep)).sessions[0].labels) == labels
+    assert [dict(one.labels) for one in (await page(node, "")).sessions] == [labels]
+
+
 async def leases(node, session_id, **fields):
     request = session_service_pb2.ListLeasesRequest(session_id=session_id, **fields)
     return await node.sessions.ListLeases(request)

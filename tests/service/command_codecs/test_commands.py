@@ -351,10 +351,10 @@ CASES = {
     "a session": (
         OPEN_SESSION,
         log_pb2.OpenSession(
-            request={"request_id": "r", "name": "n", "ttr_ms": 5}, session_id="i",
-            as_settings=True, owner="o",
+            request={"request_id": "r", "name": "n", "ttr_ms": 5, "labels": {"b": "2", "a": "1"}},
+            session_id="i", as_settings=True, owner="o",
         ),
-        OpenSession("i", "n", 5, "r", HASH, True, "o"),
+        OpenSession("i", "n", 5, "r", HASH, True, "o", (("a", "1"), ("b", "2"))),
     ),
     "a session of a usual time": (
         OPEN_SESSION,

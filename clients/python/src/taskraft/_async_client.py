@@ -51,7 +51,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
     back what a cancelled take has leased, and finishes a cancelled `close` in the background.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each option
         self,
         target: str | None = None,
         *,
@@ -59,6 +59,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
         name: str | None = None,
         session_ttr: Duration = SESSION_TTR_DEFAULT,
         client_id: str = "",
+        labels: Mapping[str, str] | None = None,
         credentials: grpc.ChannelCredentials | Literal[False] | None = None,
         on_failover: FailoverHook | None = None,
         **access: Unpack[AccessOptions],
@@ -76,6 +77,8 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
                 The server keeps the request_ids of each client_id apart. Set it, equal in all
                 processes of the application, if you pass a `request_id` to a call. Default: empty;
                 then all clients of the same principal share their request_ids.
+            labels: labels of the sessions, shown to people beside the name; at most 1 024 bytes.
+                They are added to host, pid, client and version; an empty text removes a label.
             credentials: gRPC credentials, instead of `access`. False: neither TLS nor a token, and
                 the environment is ignored.
             on_failover: called with the addresses of the previous and of the new leader when the
@@ -93,6 +96,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
             name=name,
             session_ttr=session_ttr,
             client_id=client_id,
+            labels=labels,
             credentials=(
                 channel_credentials(**access) if credentials is None else credentials or None
             ),

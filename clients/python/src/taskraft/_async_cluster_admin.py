@@ -39,6 +39,27 @@ class AsyncClusterAdmin:
         )
         return [session async for page in pages for session in page.sessions]
 
+    async def session(
+        self, session_id: str, *, timeout: Duration | None = None
+    ) -> session_service_pb2.Session:
+        """Return one session; its id is truncated.
+
+        Args:
+            session_id: id of the session, or its first 8 characters as `list_sessions` returns
+                them.
+            timeout: time limit, retries included.
+
+        Raises:
+            SessionNotFound: there is no such session, or it belongs to another principal.
+        """
+        request = session_service_pb2.ListLeasesRequest(
+            session_id=text("session_id", session_id), page_size=1
+        )
+        response = await self._connection.call(
+            lambda node: node.sessions.ListLeases, request, timeout=timeout
+        )
+        return response.session
+
     async def list_leases(self, session_id: str, *, timeout: Duration | None = None) -> list[Task]:
         """Return the tasks that a session holds, in all tubes, in the order of their takes.
 

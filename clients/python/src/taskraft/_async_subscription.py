@@ -88,6 +88,7 @@ class AsyncSubscription:
             session_id=text("session", options.get("session", "")),
             session_ttr_ms=ttr_ms,
             session_name=connection.name,
+            session_labels=connection.labels,
             client_id=connection.client_id,
             types=texts("types", options.get("types", ())),
         )

@@ -292,18 +292,23 @@ class AsyncTubeAdmin:
         return answer
 
     async def consumers(
-        self, tube: str, *, timeout: Duration | None = None
+        self, tube: str = "", *, session: str = "", timeout: Duration | None = None
     ) -> list[tube_service_pb2.WaitingConsumer]:
         """Return the consumers that wait for tasks of a tube, in the order of service.
 
         Args:
             tube: name of the tube.
+            session: instead of a tube: the id of a session, or its first 8 characters as
+                `list_sessions` returns them.
             timeout: time limit of each call, retries included.
 
         Raises:
             TubeNotFound: there is no such tube.
+            SessionNotFound: there is no such session, or it belongs to another principal.
         """
-        request = tube_service_pb2.ListConsumersRequest(tube=text("tube", tube))
+        request = tube_service_pb2.ListConsumersRequest(
+            tube=text("tube", tube), session_id=text("session", session)
+        )
         pages = self._connection.pages(
             lambda node: node.tubes.ListConsumers, request, timeout=timeout
         )

@@ -23,7 +23,7 @@ from taskraft._request_batcher import CLOSE_SECONDS_MAX
 from taskraft._sessions import SessionKeepAlive, TakeSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import grpc
 
@@ -44,6 +44,7 @@ class ClientResources:
         *,
         client_id: str,
         session_name: str,
+        session_labels: Mapping[str, str],
         session_ttr_ms: int,
     ) -> None:
         addresses = list(selector.addresses)
@@ -60,6 +61,7 @@ class ClientResources:
             self.abandoned_calls,
             self.keep_alive,
             name=session_name,
+            labels=session_labels,
             ttr_ms=session_ttr_ms,
             call_soon=self.call_soon,
             lost=self.lease_renewer.session_lost,

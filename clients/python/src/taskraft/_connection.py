@@ -21,11 +21,12 @@ from taskraft._leader_caller import new_request_id
 from taskraft._lease_settler import LeaseSettler
 from taskraft._node_selector import FailoverHook, NodeSelector, addresses_from
 from taskraft._request_batcher import CLOSE_SECONDS_MAX, ItemOutcome, RequestBatcher
+from taskraft._session_labels import session_labels
 from taskraft._settlement import SettledLease, SettleItem, outcomes_of, settlements_of
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     import grpc
 
@@ -70,7 +71,7 @@ Page = TypeVar("Page", bound=_Page)
 class Connection:
     """Shared state of one client, used from one event loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each option
         self,
         target: str | None,
         *,
@@ -78,12 +79,14 @@ class Connection:
         name: str | None = None,
         session_ttr: Duration = SESSION_TTR_DEFAULT,
         client_id: str = "",
+        labels: Mapping[str, str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         on_failover: FailoverHook | None = None,
     ) -> None:
         addresses = addresses_from(target)
         self.name: Final = name or f"{socket.gethostname()}-{os.getpid()}"
         self.client_id: Final = text("client_id", client_id)
+        self.labels: Final = session_labels(labels)
         self.timeout_seconds: Final = seconds(timeout, "timeout")
         self.session_ttr_ms: Final = milliseconds(session_ttr, "session_ttr")
         self._resources = ClientResources(
@@ -92,6 +95,7 @@ class Connection:
             _network.current(),
             client_id=self.client_id,
             session_name=self.name,
+            session_labels=self.labels,
             session_ttr_ms=self.session_ttr_ms,
         )
         weakref.finalize(self, self._resources.dropped).atexit = False

@@ -15,7 +15,7 @@ from taskraft._network import GRPC, Network
 from taskraft.v1 import session_service_pb2, session_service_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import grpc
 
@@ -135,13 +135,14 @@ class SessionKeepAlive:
 class TakeSession:
     """The session that holds tasks of `take`; opened on first use, and again after a loss."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each option
         self,
         caller: LeaderCaller,
         abandoned_calls: AbandonedCalls,
         keep_alive: SessionKeepAlive,
         *,
         name: str,
+        labels: Mapping[str, str],
         ttr_ms: int,
         call_soon: Callable[[Callable[[], None]], object],
         lost: Callable[[str], None],
@@ -153,6 +154,7 @@ class TakeSession:
             abandoned_calls: opens the session also if the take is cancelled.
             keep_alive: sends the heartbeats.
             name: name of the session, shown to people.
+            labels: labels of the session, shown to people.
             ttr_ms: lifetime of the session after its last heartbeat, in ms.
             call_soon: runs a function on the client's event loop.
             lost: called on the event loop with the id of a lost session.
@@ -163,6 +165,7 @@ class TakeSession:
         self._call_soon = call_soon
         self._lost = lost
         self._name = name
+        self._labels = labels
         self._ttr_ms = ttr_ms
         self._session_id = ""
         self._opening = asyncio.Lock()
@@ -180,7 +183,10 @@ class TakeSession:
 
     async def _open(self, deadline: float) -> None:
         request = session_service_pb2.OpenSessionRequest(
-            request_id=new_request_id(), name=self._name, ttr_ms=self._ttr_ms
+            request_id=new_request_id(),
+            name=self._name,
+            ttr_ms=self._ttr_ms,
+            labels=self._labels,
         )
         response = await self._caller.call(
             lambda node: node.sessions.OpenSession, request, deadline=deadline

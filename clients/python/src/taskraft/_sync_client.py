@@ -27,6 +27,7 @@ from taskraft._sync_taken_task import TakenTask
 from taskraft._sync_tube import Tube
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     import grpc
@@ -48,7 +49,7 @@ class Client:
     unanswered call with the same request_id until the deadline of the call.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each option
         self,
         target: str | None = None,
         *,
@@ -56,6 +57,7 @@ class Client:
         name: str | None = None,
         session_ttr: Duration = SESSION_TTR_DEFAULT,
         client_id: str = "",
+        labels: Mapping[str, str] | None = None,
         credentials: grpc.ChannelCredentials | Literal[False] | None = None,
         on_failover: FailoverHook | None = None,
         **access: Unpack[AccessOptions],
@@ -67,6 +69,7 @@ class Client:
             name=name,
             session_ttr=session_ttr,
             client_id=client_id,
+            labels=labels,
             credentials=credentials,
             on_failover=on_failover,
             **access,
@@ -154,6 +157,7 @@ class Client:
     # --------------------------------------------------------------------------- cluster
 
     list_sessions = blocking(AsyncClient.list_sessions)
+    session = blocking(AsyncClient.session)
     list_leases = blocking(AsyncClient.list_leases)
     caller = blocking(AsyncClient.caller)
     audit = blocking(AsyncClient.audit)

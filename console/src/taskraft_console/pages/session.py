@@ -66,7 +66,7 @@ async def session(visit: PageVisit) -> PageView:
             "short": sum(line.is_short for line in lines),
             "now_ms": now_ms,
             "forms": ChangeForms(
-                f"taskraft cluster leases {shell_word(short_id)}",
+                f"taskraft session show {shell_word(short_id)}",
                 f"client.list_leases({short_id!r})",
             ),
         },

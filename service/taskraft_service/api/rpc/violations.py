@@ -19,6 +19,9 @@ from taskraft_service.limits import (
     NAMES_MAX,
     PAGE_SIZE_MAX,
     REQUEST_ID_BYTES_MAX,
+    SESSION_LABEL_NAME_BYTES_MAX,
+    SESSION_LABELS_BYTES_MAX,
+    SESSION_LABELS_MAX,
 )
 from taskraft_service.queue.entities.refusal import Refusal
 
@@ -180,6 +183,15 @@ class Violations:
         at = found.start() if found is not None else min(len(text), NAME_BYTES_MAX)
         invalid = f"{text[at]!r}" if at < len(text) else "the end"
         self.add(path, f"{rule}: {invalid} at character {at}", {"position": str(at)})
+
+    def check_labels(self, path: str, labels: Mapping[str, str]) -> None:
+        """Check the number and the sizes of the labels of a session."""
+        self.check_count(path, labels, SESSION_LABELS_MAX)
+        for name in labels:
+            self.check_text(f"{path}[{name[:32]}]", name, SESSION_LABEL_NAME_BYTES_MAX)
+        if "" in labels:
+            self.add(path, "a label has an empty name")
+        self.check_text(path, "".join([*labels, *labels.values()]), SESSION_LABELS_BYTES_MAX)
 
     def check_session_id(self, path: str, session_id: str) -> None:
         """Check that a session id has the form of a UUID."""

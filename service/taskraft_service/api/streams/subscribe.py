@@ -178,7 +178,9 @@ class SubscribeHandler:
         session_id = subscription.session_id
         if subscription.is_new:
             request = session_service_pb2.OpenSessionRequest(
-                name=opened.session_name, ttr_ms=opened.session_ttr_ms
+                name=opened.session_name,
+                ttr_ms=opened.session_ttr_ms,
+                labels=opened.session_labels,
             )
             command = log_pb2.OpenSession(
                 request=request,

@@ -288,6 +288,7 @@ def _check_open(violations: Violations, opened: pb.SubscribeRequest.Open) -> Non
         "open.session_ttr_ms", opened.session_ttr_ms, 0, limits.SESSION_TTR_MAX_MS
     )
     violations.check_text("open.session_name", opened.session_name, limits.NAME_BYTES_MAX)
+    violations.check_labels("open.session_labels", opened.session_labels)
     violations.check_key_part("open.client_id", opened.client_id, limits.CLIENT_ID_BYTES_MAX)
     violations.check_limit("open.ttr_ms", opened, "ttr_ms")
     violations.check_range("open.silence_ms_max", opened.silence_ms_max, 0, limits.SILENCE_MAX_MS)

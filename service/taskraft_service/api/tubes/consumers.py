@@ -1,7 +1,8 @@
-"""Handle ListConsumers: the consumers that wait for tasks of a tube, on the leader."""
+"""Handle ListConsumers: the consumers of a tube or of a session, on the leader."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from taskraft.v1 import tube_service_pb2 as pb
@@ -11,6 +12,7 @@ from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import tube_not_found
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.api.state.session_search import SessionSearch, check_session_search
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import WaitingConsumer
 from taskraft_service.limits import PAGE_SIZE_MAX
@@ -29,6 +31,7 @@ class ConsumersHandler:
 
     def __init__(self, reader: QueueReader, waiters: Waiters) -> None:
         self._reader = reader
+        self._search = SessionSearch(reader)
         self._waiters = waiters
 
     def method(self) -> AnyUnaryMethod:
@@ -40,31 +43,48 @@ class ConsumersHandler:
     async def list_consumers(
         self, call: UnaryCall[pb.ListConsumersRequest]
     ) -> pb.ListConsumersResponse:
-        """Return a page of the consumers that wait on a tube.
+        """Return a page of the consumers that wait on a tube, or of those of a session.
 
         Raises:
-            CallRefused: TUBE_NOT_FOUND, INVALID_FIELD.
+            CallRefused: TUBE_NOT_FOUND, SESSION_NOT_FOUND, INVALID_FIELD.
         """
         request = call.request
-        violations = Violations()
-        violations.check_tube("tube", request.tube)
-        violations.check_page(request.page_size, request.page_token)
-        violations.raise_if_any()
-        if self._reader.applied.tube_number(request.tube) is None:
-            raise tube_not_found(request.tube)
-        waiting = self._waiters.waiting_on(request.tube)
+        _check(request)
+        waiting = await self._waiting(call)
         page, next_token = page_of(
             list(enumerate(waiting)),
             lambda row: f"{row[0]:0{POSITION_DIGITS}}",
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
-            list_fingerprint("consumers", request.tube),
+            list_fingerprint("consumers", request.tube, request.session_id),
         )
         return pb.ListConsumersResponse(
             consumers=[consumer_message(consumer) for _, consumer in page],
             next_page_token=next_token,
             now_ms=self._reader.wall_now_ms(),
         )
+
+    async def _waiting(self, call: UnaryCall[pb.ListConsumersRequest]) -> Sequence[WaitingConsumer]:
+        """Return the consumers that the request asks for."""
+        if call.request.session_id:
+            session = await self._search.find(call.request.session_id, call)
+            return self._waiters.waiting_in(session.session_id)
+        tube = call.request.tube
+        if self._reader.applied.tube_number(tube) is None:
+            raise tube_not_found(tube)
+        return self._waiters.waiting_on(tube)
+
+
+def _check(request: pb.ListConsumersRequest) -> None:
+    violations = Violations()
+    if request.session_id:
+        check_session_search(violations, "session_id", request.session_id)
+        if request.tube:
+            violations.add("tube", "excludes session_id")
+    else:
+        violations.check_tube("tube", request.tube)
+    violations.check_page(request.page_size, request.page_token)
+    violations.raise_if_any()
 
 
 def consumer_message(consumer: WaitingConsumer) -> pb.WaitingConsumer:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Final
+from collections.abc import Callable, Container
+from typing import Any, Final, TypeAlias
 
 from taskraft_service.queue.entities.instants import NEVER_MS, shown
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.store.field_table import FieldTable
-from taskraft_service.queue.store.fields import Number, Size, Text
+from taskraft_service.queue.store.fields import (
+    Flags,
+    Nested,
+    Number,
+    Optional,
+    Present,
+    Size,
+    Text,
+    Texts,
+)
 from taskraft_service.queue.store.indexes import write_timer
 from taskraft_service.queue.store.keys import (
     SESSION,
@@ -20,6 +29,9 @@ from taskraft_service.queue.store.keys import (
 from taskraft_service.queue.store.ordered_index import OrderKey
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.values import value
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values that the client gave its session, in the order of the names."""
 
 
 @value
@@ -33,6 +45,7 @@ class SessionView:
     taken: int
     created_ms: int
     owner: str = ""
+    labels: Labels = ()
 
 
 LABEL_CHARACTERS: Final = 8
@@ -54,6 +67,7 @@ class QueueSession:
         "held",
         "id",
         "label",
+        "labels",
         "name",
         "number",
         "orphaned",
@@ -73,6 +87,8 @@ class QueueSession:
         self.created_ms = now_ms
         self.owner = ""
         """Principal that opened the session; empty without authentication."""
+        self.labels: Labels | None = None
+        """Labels of the client; None: there are none."""
         self.attached = True
         self.orphaned = False
         """True if the leader changed and no call or stream has used the session since."""
@@ -105,6 +121,7 @@ class QueueSession:
             len(self.held),
             self.created_ms,
             self.owner,
+            self.labels or (),
         )
 
 
@@ -126,10 +143,26 @@ def _session(
     return session
 
 
+def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> Labels:
+    return tuple(zip(names, values, strict=True))
+
+
+def _place(place: int) -> Callable[[Any], object]:
+    """Return the function that reads the names (0) or the values (1) of labels."""
+    return lambda labels: [label[place] for label in labels]
+
+
+_LABELS: Final = FieldTable(
+    _labels,
+    Size("H", "names", "values"),
+    Texts("names", of=_place(0)),
+    Texts("values", of=_place(1)),
+)
+
 SESSION_RECORD: Final = FieldTable(
     _session,
     Number("number", "Q"),
-    Number("attached", "?"),
+    Flags("B", "attached", Present("labels")),
     Number("orphaned", "?"),
     Number("ttr_ms", "q"),
     Number("default_ttr_ms", "q", absent=_OWN_TTR),
@@ -141,6 +174,7 @@ SESSION_RECORD: Final = FieldTable(
     Text("id"),
     Text("name"),
     Text("owner"),
+    Optional(Nested("labels", _LABELS)),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from taskraft_service.queue.entities.instants import NEVER_MS, after
 from taskraft_service.queue.entities.quotas import share_refusal, total_refusal
 from taskraft_service.queue.entities.refusal import CountResult, ItemRefusal, Refusal
-from taskraft_service.queue.entities.session import QueueSession, SessionView
+from taskraft_service.queue.entities.session import Labels, QueueSession, SessionView
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
@@ -43,6 +43,7 @@ class OpenSession:
     """``ttr_ms`` is a default that the replicated settings override."""
     owner: str = ""
     """Principal that opened the session; empty without authentication."""
+    labels: Labels = ()
 
 
 @value
@@ -113,6 +114,7 @@ def open_session(state: QueueState, command: OpenSession) -> SessionResult | Ref
         state.sessions.number, command.session_id, command.name, ttr_ms, state.now_ms
     )
     session.owner = command.owner
+    session.labels = command.labels or None
     session.default_ttr_ms = default_ttr_ms if command.as_settings else None
     state.sessions.add(session)
     if ttr_ms > 0:

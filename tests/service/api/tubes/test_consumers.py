@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft.v1 import tube_service_pb2
+from taskraft.v1 import session_service_pb2, tube_service_pb2
 from tests.service.conftest import create, put, reason_of, take
 from tests.turns import turns_until
 
@@ -20,12 +20,13 @@ async def consumers(node, tube="emails", **fields):
     return await node.tubes.ListConsumers(request)
 
 
-async def subscribe(node, credit, *sources, types=()):
+async def subscribe(node, credit, *sources, types=(), labels=None):
     stream = node.tasks.Subscribe()
     opened = pb.SubscribeRequest.Open(
         sources=[pb.TakeSource(tube=source) for source in sources],
         types=types,
         session_ttr_ms=60_000,
+        session_labels=labels,
     )
     request = pb.SubscribeRequest(open=opened)
     if credit:
@@ -62,6 +63,23 @@ async def test_calls_and_streams_are_listed_in_the_order_in_which_they_are_serve
     assert [one.kind for one in (await consumers(node)).consumers] == [STREAM, STREAM]
     stream.cancel()
     idle.cancel()
+
+
+async def test_the_consumers_of_a_session_are_listed_with_what_they_accept(node):
+    await create(node)
+    streams = [
+        await subscribe(node, 3, "mail*", "emails", labels={"host": "box"}),
+        await subscribe(node, 0, "emails"),
+    ]
+    listed = await node.sessions.ListSessions(session_service_pb2.ListSessionsRequest())
+    (session,) = [one for one in listed.sessions if one.labels]
+    assert dict(session.labels) == {"host": "box"}
+    request = tube_service_pb2.ListConsumersRequest(session_id=session.session_id)
+    (consumer,) = (await node.tubes.ListConsumers(request)).consumers
+    assert (list(consumer.sources), consumer.wanted) == (["mail*", "emails"], 3)
+    assert consumer.session_id == session.session_id
+    for stream in streams:
+        stream.cancel()
 
 
 async def test_the_list_has_pages(node):

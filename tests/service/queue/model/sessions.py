@@ -45,7 +45,13 @@ class NaiveSessions:
         expires = 0 if session["expires"] >= NEVER else session["expires"]
         taken = len(self.held(session))
         return SessionView(
-            session["id"], session["name"], session["ttr"], expires, taken, session["created"]
+            session["id"],
+            session["name"],
+            session["ttr"],
+            expires,
+            taken,
+            session["created"],
+            labels=session["labels"],
         )
 
     def do_opensession(self, command: OpenSession):
@@ -59,6 +65,7 @@ class NaiveSessions:
                 "number": self.session_numbers,
                 "owner": command.owner,
                 "name": command.name,
+                "labels": command.labels,
                 "ttr": ttr,
                 "default_ttr": command.ttr_ms if command.as_settings else None,
                 "created": self.now,

@@ -55,7 +55,7 @@ class Node:
             CreateTube("tried", TubeKind.FIFOTTL, TRIED),
             CreateTube("letters", TubeKind.FIFOTTL, TubeOptions()),
             CreateTube("small", TubeKind.FIFOTTL, TubeOptions(capacity_tasks=1, capacity_bytes=4)),
-            OpenSession("anna", "anna", 50),
+            OpenSession("anna", "anna", 50, labels=(("host", "box"),)),
             OpenSession("attached", "", 0),
         )
 

@@ -55,6 +55,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "failures": LazyCommand("failure_counts", "failures", "Count failures of attempts by cause."),
     "group": LazyCommand("groups", "group", "Create, show, start and cancel groups of tasks."),
     "schedule": LazyCommand("schedules", "schedule", "Create, list, pause and remove schedules."),
+    "session": LazyCommand("sessions", "session", "List the sessions, and show one."),
     "cluster": LazyCommand("members", "cluster", "Show the cluster; change settings and members."),
     "bulk": LazyCommand("bulk", "bulk", "Change many tasks on the server, step by step."),
     "feed": LazyCommand("feed", "feed", "Follow the change feed."),

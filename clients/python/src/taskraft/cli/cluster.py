@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from taskraft.cli.confirmation import Confirmation, destroys
-from taskraft.cli.names import SESSION
 from taskraft.cli.options import (
     DURATION,
     ExtensibleGroup,
@@ -269,59 +268,6 @@ def settings(*, output: str, target: str | None, timeout: float, **given: object
         for name, value in sorted(to_value(in_force).items())
     ]
     write_table(("SETTING", "VALUE"), rows)
-
-
-@cluster.command(epilog=examples("taskraft cluster sessions -o json"))
-@watch_option
-@output_option("session_service_pb2.Session")
-@cluster_options
-def sessions(*, output: str, target: str | None, timeout: float) -> None:
-    """Show the sessions, and the number of tasks that each holds.
-
-    The list shows only the first characters of each session id, because a full session id lets
-    anyone act for that session.
-    """
-    from taskraft.cli.output import show_duration, write, write_table
-
-    with connect(target, timeout) as client:
-        found = client.list_sessions()
-    if write(found, output):
-        return
-    rows = [
-        (each.session_id, each.name, each.owner or "-", each.taken, show_duration(each.ttr_ms))
-        for each in found
-    ]
-    write_table(("SESSION", "NAME", "OWNER", "TAKEN", "TTR"), rows)
-
-
-@cluster.command(epilog=examples("taskraft cluster leases 3f2a9c01"))
-@click.argument("session", type=SESSION)
-@watch_option
-@output_option("task_pb2.Task")
-@cluster_options
-def leases(*, session: str, output: str, target: str | None, timeout: float) -> None:
-    """Show the tasks that a session holds, in all tubes.
-
-    SESSION is the id of the session, or its first 8 characters as `taskraft cluster sessions`
-    shows them.
-    """
-    from taskraft.cli.output import show_instant, write, write_table
-
-    with connect(target, timeout) as client:
-        held = client.list_leases(session)
-    if write([each.message for each in held], output):
-        return
-    rows = [
-        (
-            str(each),
-            each.attempt,
-            show_instant(each.message.since_ms),
-            show_instant(each.lease_until_ms) if each.lease_until_ms else "with the session",
-            each.token,
-        )
-        for each in held
-    ]
-    write_table(("ID", "ATTEMPT", "TAKEN", "LEASE UNTIL", "TOKEN"), rows)
 
 
 @cluster.command(epilog=examples("taskraft cluster audit --name billing --limit 20"))

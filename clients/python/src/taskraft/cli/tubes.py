@@ -208,29 +208,14 @@ def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
 @cluster_options
 def consumers(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Show the consumers that wait on the tube NAME."""
-    from taskraft.cli.output import show_duration, show_instant, write, write_table
-    from taskraft.v1 import tube_service_pb2
+    from taskraft.cli.consumer_table import write_consumers
+    from taskraft.cli.output import write
 
     with connect(target, timeout) as client:
         found = client.consumers(name)
     if write(found, output):
         return
-    kinds = tube_service_pb2.WaitingConsumer.Kind
-    rows = [
-        (
-            kinds.Name(each.kind).lower(),
-            ",".join(each.sources),
-            ",".join(each.types) or "all",
-            each.wanted,
-            each.session_id or "-",
-            each.principal or "-",
-            show_instant(each.since_ms),
-            show_duration(each.until_ms - each.since_ms) if each.until_ms else "-",
-        )
-        for each in found
-    ]
-    heads = ("KIND", "SOURCES", "TYPES", "WANTED", "SESSION", "PRINCIPAL", "SINCE", "WAIT")
-    write_table(heads, rows)
+    write_consumers(found)
 
 
 @tube.command("list", epilog=examples("taskraft tube list 'mail*' -o jsonl"))

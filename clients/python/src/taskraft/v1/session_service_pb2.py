@@ -26,7 +26,7 @@ from taskraft.v1 import error_pb2 as taskraft_dot_v1_dot_error__pb2
 from taskraft.v1 import task_pb2 as taskraft_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!taskraft/v1/session_service.proto\x12\x0btaskraft.v1\x1a\x17taskraft/v1/error.proto\x1a\x16taskraft/v1/task.proto\"\x81\x01\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06ttr_ms\x18\x03 \x01(\x03\x12\x12\n\nexpires_ms\x18\x04 \x01(\x03\x12\r\n\x05taken\x18\x05 \x01(\x05\x12\x12\n\ncreated_ms\x18\x06 \x01(\x03\x12\r\n\x05owner\x18\x07 \x01(\t\"Y\n\x12OpenSessionRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06ttr_ms\x18\x03 \x01(\x03\x12\x11\n\tclient_id\x18\x04 \x01(\t\"N\n\x13OpenSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.taskraft.v1.Session\x12\x10\n\x08revision\x18\x02 \x01(\x03\"Q\n\x13KeepSessionsRequest\x12\x13\n\x0bsession_ids\x18\x01 \x03(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"}\n\x14KeepSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.taskraft.v1.Session\x12&\n\x06\x65rrors\x18\x02 \x03(\x0b\x32\x16.taskraft.v1.ItemError\x12\x15\n\rcancel_tokens\x18\x03 \x03(\x03\"c\n\x13\x43loseSessionRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tuncounted\x18\x03 \x01(\x08\x12\x11\n\tclient_id\x18\x04 \x01(\t\":\n\x14\x43loseSessionResponse\x12\x10\n\x08released\x18\x01 \x01(\x05\x12\x10\n\x08revision\x18\x02 \x01(\x03\"k\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12-\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"h\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.taskraft.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07partial\x18\x03 \x01(\x08\"}\n\x11ListLeasesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12-\n\x0b\x63onsistency\x18\x04 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"\x97\x01\n\x12ListLeasesResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.taskraft.v1.Session\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.taskraft.v1.Task\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\x12\x0e\n\x06now_ms\x18\x04 \x01(\x03\x12\x0f\n\x07partial\x18\x05 \x01(\x08\x32\xb0\x03\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.taskraft.v1.OpenSessionRequest\x1a .taskraft.v1.OpenSessionResponse\x12S\n\x0cKeepSessions\x12 .taskraft.v1.KeepSessionsRequest\x1a!.taskraft.v1.KeepSessionsResponse\x12S\n\x0c\x43loseSession\x12 .taskraft.v1.CloseSessionRequest\x1a!.taskraft.v1.CloseSessionResponse\x12S\n\x0cListSessions\x12 .taskraft.v1.ListSessionsRequest\x1a!.taskraft.v1.ListSessionsResponse\x12M\n\nListLeases\x12\x1e.taskraft.v1.ListLeasesRequest\x1a\x1f.taskraft.v1.ListLeasesResponseB>\n\x0f\x64\x65v.taskraft.v1P\x01Z)taskraft.dev/proto/taskraft/v1;taskraftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!taskraft/v1/session_service.proto\x12\x0btaskraft.v1\x1a\x17taskraft/v1/error.proto\x1a\x16taskraft/v1/task.proto\"\xe2\x01\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06ttr_ms\x18\x03 \x01(\x03\x12\x12\n\nexpires_ms\x18\x04 \x01(\x03\x12\r\n\x05taken\x18\x05 \x01(\x05\x12\x12\n\ncreated_ms\x18\x06 \x01(\x03\x12\r\n\x05owner\x18\x07 \x01(\t\x12\x30\n\x06labels\x18\x08 \x03(\x0b\x32 .taskraft.v1.Session.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc5\x01\n\x12OpenSessionRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06ttr_ms\x18\x03 \x01(\x03\x12\x11\n\tclient_id\x18\x04 \x01(\t\x12;\n\x06labels\x18\x05 \x03(\x0b\x32+.taskraft.v1.OpenSessionRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"N\n\x13OpenSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.taskraft.v1.Session\x12\x10\n\x08revision\x18\x02 \x01(\x03\"Q\n\x13KeepSessionsRequest\x12\x13\n\x0bsession_ids\x18\x01 \x03(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\"}\n\x14KeepSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.taskraft.v1.Session\x12&\n\x06\x65rrors\x18\x02 \x03(\x0b\x32\x16.taskraft.v1.ItemError\x12\x15\n\rcancel_tokens\x18\x03 \x03(\x03\"c\n\x13\x43loseSessionRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tuncounted\x18\x03 \x01(\x08\x12\x11\n\tclient_id\x18\x04 \x01(\t\":\n\x14\x43loseSessionResponse\x12\x10\n\x08released\x18\x01 \x01(\x05\x12\x10\n\x08revision\x18\x02 \x01(\x03\"k\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12-\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"h\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.taskraft.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07partial\x18\x03 \x01(\x08\"}\n\x11ListLeasesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12-\n\x0b\x63onsistency\x18\x04 \x01(\x0b\x32\x18.taskraft.v1.Consistency\"\x97\x01\n\x12ListLeasesResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.taskraft.v1.Session\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.taskraft.v1.Task\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\x12\x0e\n\x06now_ms\x18\x04 \x01(\x03\x12\x0f\n\x07partial\x18\x05 \x01(\x08\x32\xb0\x03\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.taskraft.v1.OpenSessionRequest\x1a .taskraft.v1.OpenSessionResponse\x12S\n\x0cKeepSessions\x12 .taskraft.v1.KeepSessionsRequest\x1a!.taskraft.v1.KeepSessionsResponse\x12S\n\x0c\x43loseSession\x12 .taskraft.v1.CloseSessionRequest\x1a!.taskraft.v1.CloseSessionResponse\x12S\n\x0cListSessions\x12 .taskraft.v1.ListSessionsRequest\x1a!.taskraft.v1.ListSessionsResponse\x12M\n\nListLeases\x12\x1e.taskraft.v1.ListLeasesRequest\x1a\x1f.taskraft.v1.ListLeasesResponseB>\n\x0f\x64\x65v.taskraft.v1P\x01Z)taskraft.dev/proto/taskraft/v1;taskraftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,28 +34,36 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'taskraft.v1.session_service
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.taskraft.v1P\001Z)taskraft.dev/proto/taskraft/v1;taskraftv1'
+  _globals['_SESSION_LABELSENTRY']._loaded_options = None
+  _globals['_SESSION_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_OPENSESSIONREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_OPENSESSIONREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_SESSION']._serialized_start=100
-  _globals['_SESSION']._serialized_end=229
-  _globals['_OPENSESSIONREQUEST']._serialized_start=231
-  _globals['_OPENSESSIONREQUEST']._serialized_end=320
-  _globals['_OPENSESSIONRESPONSE']._serialized_start=322
-  _globals['_OPENSESSIONRESPONSE']._serialized_end=400
-  _globals['_KEEPSESSIONSREQUEST']._serialized_start=402
-  _globals['_KEEPSESSIONSREQUEST']._serialized_end=483
-  _globals['_KEEPSESSIONSRESPONSE']._serialized_start=485
-  _globals['_KEEPSESSIONSRESPONSE']._serialized_end=610
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=612
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=711
-  _globals['_CLOSESESSIONRESPONSE']._serialized_start=713
-  _globals['_CLOSESESSIONRESPONSE']._serialized_end=771
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=773
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=880
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=882
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=986
-  _globals['_LISTLEASESREQUEST']._serialized_start=988
-  _globals['_LISTLEASESREQUEST']._serialized_end=1113
-  _globals['_LISTLEASESRESPONSE']._serialized_start=1116
-  _globals['_LISTLEASESRESPONSE']._serialized_end=1267
-  _globals['_SESSIONSERVICE']._serialized_start=1270
-  _globals['_SESSIONSERVICE']._serialized_end=1702
+  _globals['_SESSION']._serialized_end=326
+  _globals['_SESSION_LABELSENTRY']._serialized_start=281
+  _globals['_SESSION_LABELSENTRY']._serialized_end=326
+  _globals['_OPENSESSIONREQUEST']._serialized_start=329
+  _globals['_OPENSESSIONREQUEST']._serialized_end=526
+  _globals['_OPENSESSIONREQUEST_LABELSENTRY']._serialized_start=281
+  _globals['_OPENSESSIONREQUEST_LABELSENTRY']._serialized_end=326
+  _globals['_OPENSESSIONRESPONSE']._serialized_start=528
+  _globals['_OPENSESSIONRESPONSE']._serialized_end=606
+  _globals['_KEEPSESSIONSREQUEST']._serialized_start=608
+  _globals['_KEEPSESSIONSREQUEST']._serialized_end=689
+  _globals['_KEEPSESSIONSRESPONSE']._serialized_start=691
+  _globals['_KEEPSESSIONSRESPONSE']._serialized_end=816
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=818
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=917
+  _globals['_CLOSESESSIONRESPONSE']._serialized_start=919
+  _globals['_CLOSESESSIONRESPONSE']._serialized_end=977
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=979
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1086
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1088
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1192
+  _globals['_LISTLEASESREQUEST']._serialized_start=1194
+  _globals['_LISTLEASESREQUEST']._serialized_end=1319
+  _globals['_LISTLEASESRESPONSE']._serialized_start=1322
+  _globals['_LISTLEASESRESPONSE']._serialized_end=1473
+  _globals['_SESSIONSERVICE']._serialized_start=1476
+  _globals['_SESSIONSERVICE']._serialized_end=1908
 # @@protoc_insertion_point(module_scope)

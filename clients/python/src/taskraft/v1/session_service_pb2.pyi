@@ -26,6 +26,26 @@ class Session(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SESSION_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     TTR_MS_FIELD_NUMBER: _builtins.int
@@ -33,6 +53,7 @@ class Session(_message.Message):
     TAKEN_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Id: a UUID with 122 random bits. The id is a secret, because anyone who has it can act for the
     session.
@@ -53,6 +74,12 @@ class Session(_message.Message):
     """Principal that opened the session; no other principal can use it. Empty: the cluster does not
     authenticate callers.
     """
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Labels that the client gave the session, such as host, pid, client and version. The server reads
+        no meaning from them.
+        """
+
     def __init__(
         self,
         *,
@@ -63,10 +90,11 @@ class Session(_message.Message):
         taken: _builtins.int = ...,
         created_ms: _builtins.int = ...,
         owner: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "expires_ms", b"expires_ms", "name", b"name", "owner", b"owner", "session_id", b"session_id", "taken", b"taken", "ttr_ms", b"ttr_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "expires_ms", b"expires_ms", "labels", b"labels", "name", b"name", "owner", b"owner", "session_id", b"session_id", "taken", b"taken", "ttr_ms", b"ttr_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -78,10 +106,31 @@ class OpenSessionRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     TTR_MS_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Idempotency key, valid in the scope of principal and client_id; see TaskService."""
     name: _builtins.str
@@ -94,6 +143,12 @@ class OpenSessionRequest(_message.Message):
     """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
     principal alone is the scope. At most 128 bytes.
     """
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Labels for people, such as host, pid, client and version: at most 16, with names of 1 to 64 bytes
+        and at most 1 024 bytes in all.
+        """
+
     def __init__(
         self,
         *,
@@ -101,10 +156,11 @@ class OpenSessionRequest(_message.Message):
         name: _builtins.str = ...,
         ttr_ms: _builtins.int = ...,
         client_id: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "name", b"name", "request_id", b"request_id", "ttr_ms", b"ttr_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "labels", b"labels", "name", b"name", "request_id", b"request_id", "ttr_ms", b"ttr_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -802,6 +802,26 @@ class SubscribeRequest(_message.Message):
 
         DESCRIPTOR: _descriptor.Descriptor
 
+        @_typing.final
+        class SessionLabelsEntry(_message.Message):
+            DESCRIPTOR: _descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: _builtins.int
+            VALUE_FIELD_NUMBER: _builtins.int
+            key: _builtins.str
+            value: _builtins.str
+            def __init__(
+                self,
+                *,
+                key: _builtins.str = ...,
+                value: _builtins.str = ...,
+            ) -> None: ...
+            _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+            def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+            _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+            def WhichOneof(self, oneof_group: _Never) -> None: ...
+
         SOURCES_FIELD_NUMBER: _builtins.int
         SESSION_ID_FIELD_NUMBER: _builtins.int
         SESSION_TTR_MS_FIELD_NUMBER: _builtins.int
@@ -813,6 +833,7 @@ class SubscribeRequest(_message.Message):
         SILENCE_MS_MAX_FIELD_NUMBER: _builtins.int
         CLIENT_ID_FIELD_NUMBER: _builtins.int
         HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
+        SESSION_LABELS_FIELD_NUMBER: _builtins.int
         session_id: _builtins.str
         """Session that holds the leases. An existing session is resumed together with its leases.
         Empty: the server opens a new session and returns its id in Opened.
@@ -854,6 +875,10 @@ class SubscribeRequest(_message.Message):
         def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
             """Takes only tasks of these types, at most 64. Empty: all types."""
 
+        @_builtins.property
+        def session_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+            """For a new session: labels, as in OpenSessionRequest. Ignored when a session is resumed."""
+
         def __init__(
             self,
             *,
@@ -868,10 +893,11 @@ class SubscribeRequest(_message.Message):
             silence_ms_max: _builtins.int = ...,
             client_id: _builtins.str = ...,
             heartbeat_ms: _builtins.int = ...,
+            session_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_session_ttr_ms", b"_session_ttr_ms", "_ttr_ms", b"_ttr_ms", "priority_bound", b"priority_bound", "session_ttr_ms", b"session_ttr_ms", "ttr_ms", b"ttr_ms"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_session_ttr_ms", b"_session_ttr_ms", "_ttr_ms", b"_ttr_ms", "client_id", b"client_id", "heartbeat_ms", b"heartbeat_ms", "payload_omit", b"payload_omit", "priority_bound", b"priority_bound", "session_id", b"session_id", "session_name", b"session_name", "session_ttr_ms", b"session_ttr_ms", "silence_ms_max", b"silence_ms_max", "sources", b"sources", "ttr_ms", b"ttr_ms", "types", b"types"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_session_ttr_ms", b"_session_ttr_ms", "_ttr_ms", b"_ttr_ms", "client_id", b"client_id", "heartbeat_ms", b"heartbeat_ms", "payload_omit", b"payload_omit", "priority_bound", b"priority_bound", "session_id", b"session_id", "session_labels", b"session_labels", "session_name", b"session_name", "session_ttr_ms", b"session_ttr_ms", "silence_ms_max", b"silence_ms_max", "sources", b"sources", "ttr_ms", b"ttr_ms", "types", b"types"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         _WhichOneofReturnType__priority_bound: _TypeAlias = _typing.Literal["priority_bound"]  # noqa: Y015
         _WhichOneofArgType__priority_bound: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound"]  # noqa: Y015

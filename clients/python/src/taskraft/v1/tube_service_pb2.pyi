@@ -1336,29 +1336,35 @@ Global___GetStatisticsResponse: _TypeAlias = GetStatisticsResponse  # noqa: Y015
 
 @_typing.final
 class ListConsumersRequest(_message.Message):
-    """Request of ListConsumers."""
+    """Request of ListConsumers. Either tube or session_id is required."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TUBE_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
     tube: _builtins.str
-    """Name of the tube."""
+    """Name of the tube whose consumers are listed."""
     page_size: _builtins.int
     """Maximum number of consumers, up to 1 000. 0: 1 000."""
     page_token: _builtins.str
     """Token of the page; empty for the first page."""
+    session_id: _builtins.str
+    """Id of a session, or its first 8 characters as ListSessions returns them: its consumers are
+    listed. Refused with SESSION_NOT_FOUND as in ListLeases.
+    """
     def __init__(
         self,
         *,
         tube: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        session_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -187,8 +187,9 @@ class TubeServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListConsumers(self, request, context):
-        """Lists the consumers that wait for tasks of a tube, in the order in which they are served. The
-        leader alone knows them; a change of leader ends waiting calls and moves streams.
+        """Lists the consumers that wait for tasks of a tube, in the order in which they are served, or the
+        consumers of a session. The leader alone knows them; a change of leader ends waiting calls and
+        moves streams.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

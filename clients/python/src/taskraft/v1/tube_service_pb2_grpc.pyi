@@ -90,8 +90,9 @@ class TubeServiceStub:
     16 384 rows in all.
     """
     ListConsumers: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.ListConsumersRequest, _tube_service_pb2.ListConsumersResponse]
-    """Lists the consumers that wait for tasks of a tube, in the order in which they are served. The
-    leader alone knows them; a change of leader ends waiting calls and moves streams.
+    """Lists the consumers that wait for tasks of a tube, in the order in which they are served, or the
+    consumers of a session. The leader alone knows them; a change of leader ends waiting calls and
+    moves streams.
     """
 
 @_typing.type_check_only
@@ -156,8 +157,9 @@ class TubeServiceAsyncStub(TubeServiceStub):
     16 384 rows in all.
     """
     ListConsumers: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.ListConsumersRequest, _tube_service_pb2.ListConsumersResponse]  # type: ignore[assignment]
-    """Lists the consumers that wait for tasks of a tube, in the order in which they are served. The
-    leader alone knows them; a change of leader ends waiting calls and moves streams.
+    """Lists the consumers that wait for tasks of a tube, in the order in which they are served, or the
+    consumers of a session. The leader alone knows them; a change of leader ends waiting calls and
+    moves streams.
     """
 
 class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -279,8 +281,9 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tube_service_pb2.ListConsumersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.ListConsumersResponse, _abc.Awaitable[_tube_service_pb2.ListConsumersResponse]]:
-        """Lists the consumers that wait for tasks of a tube, in the order in which they are served. The
-        leader alone knows them; a change of leader ends waiting calls and moves streams.
+        """Lists the consumers that wait for tasks of a tube, in the order in which they are served, or the
+        consumers of a session. The leader alone knows them; a change of leader ends waiting calls and
+        moves streams.
         """
 
 def add_TubeServiceServicer_to_server(servicer: TubeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
