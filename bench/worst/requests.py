@@ -57,6 +57,14 @@ def _ids(ids: list[int]) -> task_pb2.TaskSelector:
 # ---------------------------------------------------------------------------------- tasks
 
 
+async def _graph(stage: Stage) -> Message:
+    """Return a request for a task on which others depend."""
+    tube, (first,) = await stage.tube_of(1)
+    on = task_pb2.Dependency(task=task_pb2.TaskReference(tube=tube, id=first))
+    await stage.put(tube, MANY, depends_on=[on])
+    return task_pb.GetTaskGraphRequest(tube=tube, id=first)
+
+
 async def _put(stage: Stage) -> Message:
     tube, _ = await stage.tube_of(0)
     group = await stage.group_of(0)
@@ -343,6 +351,7 @@ WORST: Final[Mapping[str, WorstRequest]] = {
     "SettleTasks": _settle,
     "Subscribe": _subscribe,
     "GetTasks": _get_tasks,
+    "GetTaskGraph": _graph,
     "CountTasks": _always(task_pb.CountTasksRequest(tube=FILLED, filter=FILTER)),
     "ListTasks": _always(
         task_pb.ListTasksRequest(tube=FILLED, filter=FILTER, page_size=limits.PAGE_SIZE_MAX)

@@ -190,6 +190,7 @@ CASES = {
     "AsyncTube.cancel": ONE,
     "AsyncTube.delete": ONE,
     "AsyncTube.events": ONE,
+    "AsyncTube.graph": ONE,
     "AsyncTube.move": arguments(1, "dead"),
     "AsyncTube.peek": ONE,
     "AsyncTube.put": arguments("x"),

@@ -40,7 +40,7 @@ KEEPING = {
     *("KeepSessions", "CloseSession", "ListSessions", "ListLeases", "PutTasks", "TakeTasks"),
     *("SettleTasks", "Subscribe", "GetTasks", "ListTasks", "KickTasks", "BuryTasks", "WaitTasks"),
     *("GetBulkSweep", "ListBulkSweeps", "StopBulkSweep", "CreateTube", "UpdateTube", "ListTubes"),
-    *("GetStatistics", "GetHistory", "ListFailures", "ListConsumers", "CountTasks"),
+    *("GetStatistics", "GetHistory", "ListFailures", "ListConsumers", "CountTasks", "GetTaskGraph"),
 }
 """Methods that read, add, settle own leases, or change options that can be changed back."""
 OWN = {("bench",): "drops the tube that it has created"}

@@ -361,3 +361,15 @@ def test_tasks_are_counted_without_being_read(run, emails, calls):
     assert json.loads(done.stdout) == [{"tube": "emails", "count": 3}]
     assert run("task count emails --where 'type ='").exit_code == 2
     assert not calls.requests("ListTasks")
+
+
+def test_the_graph_of_a_task_shows_both_directions(run, emails):
+    first = emails.put("1", type="mail")
+    second = emails.put("2", depends_on=[first])
+    done = run(f"task graph emails {first}")
+    assert done.stdout.splitlines() == [
+        f"emails/{first}  READY  mail",
+        "waits for no task",
+        "is awaited by:",
+        f"  emails/{second}  HELD",
+    ]

@@ -201,6 +201,8 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(task.SubscribeRequest, _subscribe),
         _for(task.GetTasksRequest, lambda request: [(READ, request.tube)]),
         _for(task.ListTasksRequest, lambda request: [(READ, request.tube)]),
+        # The answer leaves out tasks of other tubes that the caller may not read.
+        _for(task.GetTaskGraphRequest, lambda request: [(READ, request.tube)]),
         _for(task.CountTasksRequest, lambda request: [(READ, request.tube)]),
         _for(task.WaitTasksRequest, lambda request: [(READ, request.tube)]),
         _for(task.KickTasksRequest, lambda request: [(MANAGE, request.tube)]),

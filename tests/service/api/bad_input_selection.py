@@ -16,7 +16,7 @@ CHANGES = {
     "MoveTasks": pb.MoveTasksRequest,
     "CancelTasks": pb.CancelTasksRequest,
 }
-IMPLEMENTED = {*CHANGES, "GetTasks", "ListTasks", "CountTasks"}
+IMPLEMENTED = {*CHANGES, "GetTasks", "ListTasks", "CountTasks", "GetTaskGraph"}
 
 
 def key(*parts):

@@ -181,6 +181,33 @@ class AsyncSelectedTasks(AsyncWaits):
             lambda node: node.feed.GetTaskEvents, request, timeout=timeout
         )
 
+    async def graph(
+        self,
+        task_id: int,
+        *,
+        depth_max: int = 5,
+        tasks_max: int = 500,
+        timeout: Duration | None = None,
+    ) -> task_service_pb2.GetTaskGraphResponse:
+        """Return the tasks that a task waits for, those that wait for the task, and so on.
+
+        Args:
+            task_id: id of the task.
+            depth_max: maximum number of edges between the task and another, 1 to 5.
+            tasks_max: maximum number of tasks, 1 to 500.
+            timeout: time limit of the call, retries included.
+
+        Raises:
+            TubeNotFound: there is no such tube.
+            TaskNotFound: the tube does not have the task.
+        """
+        request = task_service_pb2.GetTaskGraphRequest(
+            tube=self.name, id=task_id, depth_max=depth_max, tasks_max=tasks_max
+        )
+        return await self._connection.call(
+            lambda node: node.tasks.GetTaskGraph, request, timeout=timeout
+        )
+
     # -------------------------------------------------------------------------------- change
 
     async def kick(

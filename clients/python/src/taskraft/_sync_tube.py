@@ -88,6 +88,7 @@ class Tube:
     list = iterating(AsyncTube.list)
     page = blocking(AsyncTube.page)
     events = blocking(AsyncTube.events)
+    graph = blocking(AsyncTube.graph)
     count = blocking(AsyncTube.count)
     wait = blocking(AsyncTube.wait)
     kick = blocking(AsyncTube.kick)

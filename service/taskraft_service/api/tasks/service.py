@@ -34,6 +34,7 @@ from taskraft_service.api.tasks.returned_tasks import (
 )
 from taskraft_service.api.tasks.settle_checks import check_settle
 from taskraft_service.api.tasks.takes import TakeHandler
+from taskraft_service.api.tasks.task_graph import TaskGraphHandler
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.command_codecs.put import PUT, payload_bytes, specs_of
 from taskraft_service.command_codecs.settle import SETTLE
@@ -103,6 +104,7 @@ class TaskService:
                 *selector_methods(self._executor, self._disk, limit, self._reader),
                 *BulkSweepHandlers(self._executor, self._reader).methods(),
                 *handlers.reads.methods(),
+                TaskGraphHandler(self._reader).method(),
             ),
             bidirectional={"Subscribe": handlers.subscribe},
             server_streaming={},

@@ -37,6 +37,7 @@ from taskraft_service.queue.state.tube_statistics import (
     statistics_of,
     total_statistics,
 )
+from taskraft_service.queue.store.indexes import SetMember
 
 
 class QueueReaders(LeaderReaders):
@@ -119,6 +120,31 @@ class QueueReaders(LeaderReaders):
             return [None] * len(ids)
         tasks = (self._state.find(found, task_id) for task_id in ids)
         return [self._view(task) if task is not None else None for task in tasks]
+
+    def dependents(
+        self, tube: str, task_id: int, after: SetMember, tasks_max: int
+    ) -> list[tuple[SetMember, TaskView]]:
+        """Return the next tasks that wait for a task, each with its member of the set, in order.
+
+        Args:
+            tube: name of the tube of the task.
+            task_id: id of the task.
+            after: member behind which the tasks come; FIRST: from the first.
+            tasks_max: maximum number of tasks.
+        """
+        state = self._state
+        found = state.tubes.get(tube)
+        task = state.find(found, task_id) if found is not None else None
+        if task is None or not task.extras.dependents:
+            return []
+        members = islice(state.dependents.members.after(task.extras.dependents, after), tasks_max)
+        waiting: list[tuple[SetMember, TaskView]] = []
+        for member in members:
+            other = state.tubes.by_number.get(member[0])
+            dependent = state.find(other, member[1]) if other is not None else None
+            if dependent is not None:  # None: its tube was truncated or dropped
+                waiting.append((member, self._view(dependent)))
+        return waiting
 
     def select_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | Refusal]:
         """Return the selected tasks of an existing tube in order; a Refusal for a missing task."""

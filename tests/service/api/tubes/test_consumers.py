@@ -5,8 +5,8 @@ import asyncio
 import grpc
 import pytest
 
-from taskraft.v1 import task_service_pb2 as pb
 from taskraft.v1 import session_service_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import create, put, reason_of, take
 from tests.turns import turns_until
 

@@ -11,7 +11,7 @@ import click
 from taskraft.cli.app import load_app
 from taskraft.cli.options import DURATION, examples, output_option
 from taskraft.cli.put import PUT_SHAPE, show_put
-from taskraft.cli.task_count import task
+from taskraft.cli.task_graph import task
 
 if TYPE_CHECKING:
     from taskraft.worker import App

@@ -1487,6 +1487,124 @@ class CountTasksResponse(_message.Message):
 Global___CountTasksResponse: _TypeAlias = CountTasksResponse  # noqa: Y015
 
 @_typing.final
+class GetTaskGraphRequest(_message.Message):
+    """Request of GetTaskGraph."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUBE_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    DEPTH_MAX_FIELD_NUMBER: _builtins.int
+    TASKS_MAX_FIELD_NUMBER: _builtins.int
+    CONSISTENCY_FIELD_NUMBER: _builtins.int
+    tube: _builtins.str
+    """Name of the tube."""
+    id: _builtins.int
+    """Id of the task."""
+    depth_max: _builtins.int
+    """Maximum number of edges between the task and another, 1 to 5. 0: 5."""
+    tasks_max: _builtins.int
+    """Maximum number of tasks, 1 to 500. 0: 500."""
+    @_builtins.property
+    def consistency(self) -> _task_pb2.Consistency:
+        """Required freshness of the response."""
+
+    def __init__(
+        self,
+        *,
+        tube: _builtins.str = ...,
+        id: _builtins.int = ...,
+        depth_max: _builtins.int = ...,
+        tasks_max: _builtins.int = ...,
+        consistency: _task_pb2.Consistency | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "depth_max", b"depth_max", "id", b"id", "tasks_max", b"tasks_max", "tube", b"tube"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTaskGraphRequest: _TypeAlias = GetTaskGraphRequest  # noqa: Y015
+
+@_typing.final
+class TaskGraphEdge(_message.Message):
+    """Says that one task waits for another."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEPENDENCY_FIELD_NUMBER: _builtins.int
+    DEPENDENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def dependency(self) -> _task_pb2.TaskReference:
+        """The task that has not ended yet, as the put named it. No task of the response has this name if
+        the task has moved or been removed, or if the caller may not read its tube.
+        """
+
+    @_builtins.property
+    def dependent(self) -> _task_pb2.TaskReference:
+        """The task that waits."""
+
+    def __init__(
+        self,
+        *,
+        dependency: _task_pb2.TaskReference | None = ...,
+        dependent: _task_pb2.TaskReference | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dependency", b"dependency", "dependent", b"dependent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dependency", b"dependency", "dependent", b"dependent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskGraphEdge: _TypeAlias = TaskGraphEdge  # noqa: Y015
+
+@_typing.final
+class GetTaskGraphResponse(_message.Message):
+    """Response of GetTaskGraph. An edge ends with its dependency, so the response has no edges to tasks
+    that have ended. A task that was buried has ended for its dependents.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    EDGES_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """True: the graph goes on behind depth_max or tasks_max."""
+    revision: _builtins.int
+    """Log index of the state that the response shows. Tasks that the node reads later may be newer."""
+    now_ms: _builtins.int
+    """Wall time of the cluster."""
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
+        """The task of the request, and then others by distance, without payloads. Tasks of tubes that the
+        caller may not read are left out.
+        """
+
+    @_builtins.property
+    def edges(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskGraphEdge]:
+        """The edges from and to the tasks."""
+
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[_task_pb2.Task] | None = ...,
+        edges: _abc.Iterable[Global___TaskGraphEdge] | None = ...,
+        truncated: _builtins.bool = ...,
+        revision: _builtins.int = ...,
+        now_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "now_ms", b"now_ms", "revision", b"revision", "tasks", b"tasks", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTaskGraphResponse: _TypeAlias = GetTaskGraphResponse  # noqa: Y015
+
+@_typing.final
 class KickTasksRequest(_message.Message):
     """Request of KickTasks."""
 

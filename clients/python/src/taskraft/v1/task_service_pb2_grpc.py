@@ -102,6 +102,11 @@ class TaskServiceStub(object):
                 request_serializer=taskraft_dot_v1_dot_task__service__pb2.CountTasksRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_task__service__pb2.CountTasksResponse.FromString,
                 _registered_method=True)
+        self.GetTaskGraph = channel.unary_unary(
+                '/taskraft.v1.TaskService/GetTaskGraph',
+                request_serializer=taskraft_dot_v1_dot_task__service__pb2.GetTaskGraphRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_task__service__pb2.GetTaskGraphResponse.FromString,
+                _registered_method=True)
         self.KickTasks = channel.unary_unary(
                 '/taskraft.v1.TaskService/KickTasks',
                 request_serializer=taskraft_dot_v1_dot_task__service__pb2.KickTasksRequest.SerializeToString,
@@ -270,6 +275,13 @@ class TaskServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTaskGraph(self, request, context):
+        """Returns the tasks around one task: those that it waits for, those that wait for it, and so on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def KickTasks(self, request, context):
         """Makes buried tasks ready: selected ones, or a number of them in kick order.
         """
@@ -418,6 +430,11 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.CountTasks,
                     request_deserializer=taskraft_dot_v1_dot_task__service__pb2.CountTasksRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_task__service__pb2.CountTasksResponse.SerializeToString,
+            ),
+            'GetTaskGraph': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTaskGraph,
+                    request_deserializer=taskraft_dot_v1_dot_task__service__pb2.GetTaskGraphRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_task__service__pb2.GetTaskGraphResponse.SerializeToString,
             ),
             'KickTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.KickTasks,
@@ -716,6 +733,33 @@ class TaskService(object):
             '/taskraft.v1.TaskService/CountTasks',
             taskraft_dot_v1_dot_task__service__pb2.CountTasksRequest.SerializeToString,
             taskraft_dot_v1_dot_task__service__pb2.CountTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTaskGraph(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.TaskService/GetTaskGraph',
+            taskraft_dot_v1_dot_task__service__pb2.GetTaskGraphRequest.SerializeToString,
+            taskraft_dot_v1_dot_task__service__pb2.GetTaskGraphResponse.FromString,
             options,
             channel_credentials,
             insecure,

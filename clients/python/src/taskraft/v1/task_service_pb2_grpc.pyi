@@ -90,6 +90,8 @@ class TaskServiceStub:
     """Counts the tasks of a tube that match a filter. One call examines a bounded number of tasks; a
     client adds the counts of all pages.
     """
+    GetTaskGraph: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskGraphRequest, _task_service_pb2.GetTaskGraphResponse]
+    """Returns the tasks around one task: those that it waits for, those that wait for it, and so on."""
     KickTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.KickTasksRequest, _task_service_pb2.KickTasksResponse]
     """Makes buried tasks ready: selected ones, or a number of them in kick order."""
     BuryTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.BuryTasksRequest, _task_service_pb2.BuryTasksResponse]
@@ -193,6 +195,8 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """Counts the tasks of a tube that match a filter. One call examines a bounded number of tasks; a
     client adds the counts of all pages.
     """
+    GetTaskGraph: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskGraphRequest, _task_service_pb2.GetTaskGraphResponse]  # type: ignore[assignment]
+    """Returns the tasks around one task: those that it waits for, those that wait for it, and so on."""
     KickTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.KickTasksRequest, _task_service_pb2.KickTasksResponse]  # type: ignore[assignment]
     """Makes buried tasks ready: selected ones, or a number of them in kick order."""
     BuryTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.BuryTasksRequest, _task_service_pb2.BuryTasksResponse]  # type: ignore[assignment]
@@ -335,6 +339,14 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         """Counts the tasks of a tube that match a filter. One call examines a bounded number of tasks; a
         client adds the counts of all pages.
         """
+
+    @_abc_1.abstractmethod
+    def GetTaskGraph(
+        self,
+        request: _task_service_pb2.GetTaskGraphRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.GetTaskGraphResponse, _abc.Awaitable[_task_service_pb2.GetTaskGraphResponse]]:
+        """Returns the tasks around one task: those that it waits for, those that wait for it, and so on."""
 
     @_abc_1.abstractmethod
     def KickTasks(
