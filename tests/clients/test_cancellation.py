@@ -155,6 +155,7 @@ CASES = {
     "AsyncClient.execute": a_batch,
     "AsyncClient.history": arguments(["emails"]),
     "AsyncClient.list_leases": arguments("00000000-0000-4000-8000-000000000000"),
+    "AsyncClient.worst_tubes": arguments("ready"),
     "AsyncClient.session": arguments("00000000-0000-4000-8000-000000000000"),
     "AsyncClient.promote_member": arguments("n2"),
     "AsyncClient.remove_member": arguments("n2"),

@@ -147,6 +147,18 @@ class QueueLocator:
             instants.update(self._temporary.oldest_ready_ms(names))
         return instants
 
+    def state_counts(self, names: Sequence[str], state: int) -> dict[str, int]:
+        """Return the number of tasks in a state for each named tube that exists."""
+        counts = self._replicated().state_counts(names, state)
+        if self._temporary is not None:
+            counts.update(self._temporary.state_counts(names, state))
+        return counts
+
+    def changed_since(self, names: Sequence[str], index: int) -> list[str]:
+        """Return the named tubes that changed after an entry, and all that are temporary."""
+        changed = self._replicated().changed_since(names, index)
+        return [name for name in names if name in changed or not self.is_logged(name)]
+
     def buried_count(self, tube: str) -> int:
         """Return the number of BURIED tasks of a tube; 0 for an unknown tube."""
         return sum(counts.states[State.BURIED] for counts in self.statistics((tube,)))

@@ -51,6 +51,7 @@ from taskraft_service.api.tubes.consumers import ConsumersHandler
 from taskraft_service.api.tubes.failures import FailuresHandler
 from taskraft_service.api.tubes.history import HistoryHandler
 from taskraft_service.api.tubes.service import TubeService
+from taskraft_service.api.tubes.statistics import StatisticsHandler
 from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.descriptors import current_shares
@@ -144,7 +145,6 @@ def servicers(
             executor,
             reader,
             components.waiters,
-            components.unlogged_calls,
             _tube_methods(components, reader),
             creates_tubes=lambda: components.settings.creates_tubes,
         ).methods(),
@@ -187,6 +187,7 @@ def _tube_methods(components: NodeComponents, reader: QueueReader) -> Sequence[A
     """Return the methods of TubeService with handlers of their own."""
     name, now_ms = components.config.node_name, components.wall_now_ms
     return (
+        StatisticsHandler(reader, components.waiters, components.unlogged_calls).method(),
         HistoryHandler(components.sampler, name, now_ms).method(),
         FailuresHandler(components.failure_counter, name, now_ms).method(),
         ConsumersHandler(reader, components.waiters).method(),

@@ -264,3 +264,22 @@ def test_events_carry_the_content_of_tasks(client, tube):
 def test_a_yielding_take_gets_ready_tasks(tube):
     tube.put("a")
     assert tube.take(wait=0, yielding=True).text() == "a"
+
+
+def test_the_worst_tubes_are_listed_by_rank(client, tube):
+    other = client.tube(client.create_tube(f"other-{uuid.uuid4()}").name)
+    tube.put_many(["1", "2"])
+    other.put("3")
+    both = [tube.name, other.name]
+    found = client.worst_tubes("ready", tubes=both)
+    assert [each.tube for each in found.tubes] == both
+    assert (found.total.tasks.ready, found.tube_count) == (3, 2)
+    assert [each.tube for each in client.worst_tubes("ready", 1, tubes=both).tubes] == [tube.name]
+    assert not client.worst_tubes("buried", tubes=both).tubes
+    with pytest.raises(ValueError, match="by must be one of ready, buried, oldest_ready"):
+        client.worst_tubes("size")
+    other.bury([1])
+    shown = CliRunner().invoke(main, ["stats", "--worst", "buried", *both, "-o", "name"])
+    assert shown.output.split() == [other.name]
+    changed = client.stats(both, changed_since=found.revision)
+    assert other.name in [each.tube for each in changed.tubes]

@@ -157,6 +157,7 @@ RULES = {
     "ReleaseAllRequest.name": NAMES_OF_TUBES,
     "ListTubesRequest.names": ("", "a b", "\0"),
     "GetStatisticsRequest.tubes": ("", "a b", "\0"),
+    "changed_since_revision": NEGATIVE,
     "ListConsumersRequest.tube": NAMES_OF_TUBES,
     "StartBulkSweepRequest.filter": ("attempt >", "a = 1", "(" * 70, "x" * 1_901, "\0"),
     "StartBulkSweepRequest.ids": (0, *NEGATIVE),

@@ -339,6 +339,17 @@ CASES = [
         SESSION_NOT_FOUND,
     ),
     ("GetStatistics", tube_service_pb2.GetStatisticsRequest(tubes=["a b"]), INVALID),
+    ("GetStatistics", tube_service_pb2.GetStatisticsRequest(order_by=9), INVALID),
+    (
+        "GetStatistics",
+        tube_service_pb2.GetStatisticsRequest(order_by=1, changed_since_revision=1),
+        INVALID,
+    ),
+    (
+        "GetStatistics",
+        tube_service_pb2.GetStatisticsRequest(order_by=1, page_token="eHl6"),
+        INVALID,
+    ),
     ("GetHistory", tube_service_pb2.GetHistoryRequest(step_ms=60_000), INVALID),
     ("ListFailures", tube_service_pb2.ListFailuresRequest(tubes=["a b"]), INVALID),
     ("ListFailures", tube_service_pb2.ListFailuresRequest(since_ms=-1), INVALID),

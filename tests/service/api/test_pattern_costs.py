@@ -16,7 +16,7 @@ from taskraft_service.api.rpc.request_steps import RequestSteps
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.tasks.consumer_sources import ConsumerSources, check_wait
 from taskraft_service.api.tasks.takes import TakeHandler
-from taskraft_service.api.tubes.service import _selected
+from taskraft_service.api.tubes.readable_tubes import readable_tubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import ConsumerProfile
 from taskraft_service.limits import (
@@ -62,7 +62,7 @@ SHORT = Tubes(f"x{number % 100}.{number}" for number in range(10_000))
 
 def selected(tubes, patterns):
     """Return the calls of each run, and the tubes, of ListTubes and GetStatistics."""
-    return runs_of(_selected(tubes, patterns, ANONYMOUS, RequestSteps()))
+    return runs_of(readable_tubes(tubes, patterns, ANONYMOUS, RequestSteps()))
 
 
 def test_tubes_are_listed_by_a_thousand_hostile_patterns():

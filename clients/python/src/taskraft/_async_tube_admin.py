@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Unpack
 
 from taskraft import errors
-from taskraft._arguments import Texts, flag, text, texts
+from taskraft._arguments import Texts, choice, flag, text, texts, whole_number
 from taskraft._durations import Duration, milliseconds
 from taskraft._instants import instant_ms
 from taskraft._leader_caller import new_request_id
@@ -16,7 +16,7 @@ from taskraft._message_fields import consistency_of
 from taskraft._tube_differences import OPTIONS_PATH, TubeDiffers, text_of_differences
 from taskraft._tube_info import TubeInfo
 from taskraft._tube_settings import Kind, TubeSettings, create_request, update_request
-from taskraft._tube_statistics import Statistics, TubeStatistics
+from taskraft._tube_statistics import RANKS, Rank, Statistics, TubeStatistics
 from taskraft.v1 import tube_service_pb2
 
 if TYPE_CHECKING:
@@ -196,6 +196,7 @@ class AsyncTubeAdmin:
         *,
         transitions: bool = False,
         brief: bool = False,
+        changed_since: int = 0,
         staleness: Duration | None = None,
         timeout: Duration | None = None,
     ) -> Statistics:
@@ -205,6 +206,8 @@ class AsyncTubeAdmin:
             tubes: names or patterns; a name without a tube is left out. Default: all tubes.
             transitions: True: also return the number of transitions between states.
             brief: True: leave out the counts of operations, which are then 0.
+            changed_since: `revision` of an earlier answer: leave out tubes that have not changed
+                since then. `tube_count` tells whether a tube was dropped. 0: all tubes.
             staleness: accept the state that a node had at most this long ago; default: the current
                 state.
             timeout: time limit of each page of 1 000 tubes, retries included.
@@ -213,6 +216,7 @@ class AsyncTubeAdmin:
             tubes=texts("tubes", tubes),
             transitions=flag("transitions", transitions),
             brief=flag("brief", brief),
+            changed_since_revision=changed_since,
             consistency=consistency_of(staleness),
         )
         counts: list[TubeStatistics] = []
@@ -221,12 +225,40 @@ class AsyncTubeAdmin:
         ):
             counts += map(TubeStatistics.of, page.tubes)
             last = page
-        return Statistics(
-            tubes=tuple(counts),
-            total=TubeStatistics.of(last.total),
-            now_ms=last.now_ms,
-            revision=last.revision,
+        return Statistics.of(last, counts)
+
+    async def worst_tubes(
+        self,
+        by: Rank,
+        tubes_max: int = 20,
+        *,
+        tubes: Texts = (),
+        staleness: Duration | None = None,
+        timeout: Duration | None = None,
+    ) -> Statistics:
+        """Return the counts of the first tubes by rank, and the totals of all.
+
+        Args:
+            by: "ready" (most READY tasks), "buried" (most BURIED tasks) or "oldest_ready" (oldest
+                READY task). Tubes without such tasks are left out.
+            tubes_max: maximum number of tubes, 1 to 1 000.
+            tubes: names or patterns of the tubes that are ranked; default: all tubes.
+            staleness: accept the state that a node had at most this long ago; default: the current
+                state.
+            timeout: time limit of the call, retries included.
+        """
+        request = tube_service_pb2.GetStatisticsRequest(
+            tubes=texts("tubes", tubes),
+            order_by=tube_service_pb2.GetStatisticsRequest.OrderBy.ValueType(
+                choice("by", by, RANKS)
+            ),
+            page_size=whole_number("tubes_max", tubes_max, 1, 1_000),
+            consistency=consistency_of(staleness),
         )
+        response = await self._connection.call(
+            lambda node: node.tubes.GetStatistics, request, timeout=timeout
+        )
+        return Statistics.of(response, [TubeStatistics.of(one) for one in response.tubes])
 
     async def history(
         self,
@@ -335,9 +367,4 @@ class AsyncTubeAdmin:
         response = await self._connection.call(
             lambda node: node.tubes.GetStatistics, request, timeout=timeout
         )
-        return Statistics(
-            tubes=(),
-            total=TubeStatistics.of(response.total),
-            now_ms=response.now_ms,
-            revision=response.revision,
-        )
+        return Statistics.of(response, ())

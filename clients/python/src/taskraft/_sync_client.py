@@ -144,6 +144,7 @@ class Client:
     truncate_tube = blocking(AsyncClient.truncate_tube)
     list_tubes = blocking(AsyncClient.list_tubes)
     stats = blocking(AsyncClient.stats)
+    worst_tubes = blocking(AsyncClient.worst_tubes)
     total = blocking(AsyncClient.total)
     history = blocking(AsyncClient.history)
     failures = blocking(AsyncClient.failures)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from taskraft._contract_values import converted, nested, tuple_of, value_of
 from taskraft._instants import instant_of
 from taskraft._task import STATES
+from taskraft.v1.tube_service_pb2 import GetStatisticsRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from taskraft.v1 import tube_service_pb2
 
+Rank = Literal["ready", "buried", "oldest_ready"]
+"""What ranks tubes: most READY tasks, most BURIED tasks, or the oldest READY task."""
+RANKS: Final = {
+    name.lower(): number for name, number in GetStatisticsRequest.OrderBy.items() if number
+}
 _STATE = converted(lambda number: STATES.get(number, ""))
 
 
@@ -173,13 +180,28 @@ class Statistics:
     """Counts of several tubes."""
 
     tubes: tuple[TubeStatistics, ...]
-    """Counts by tube, in the order of the names."""
+    """Counts by tube, in the order of the names or of the rank."""
     total: TubeStatistics
     """Sum of all requested tubes."""
     now_ms: int
     """Time of the cluster at the count, in ms since the Unix epoch; the reference for ages."""
     revision: int
     """Log index of the counted state."""
+    tube_count: int
+    """Number of tubes that `total` covers, listed or not."""
+
+    @classmethod
+    def of(
+        cls, message: tube_service_pb2.GetStatisticsResponse, tubes: Iterable[TubeStatistics]
+    ) -> Statistics:
+        """Return the totals of a message with the given counts by tube."""
+        return cls(
+            tubes=tuple(tubes),
+            total=TubeStatistics.of(message.total),
+            now_ms=message.now_ms,
+            revision=message.revision,
+            tube_count=message.tube_count,
+        )
 
     @property
     def now(self) -> datetime | None:

@@ -83,6 +83,7 @@ class QueueTube(TubeLimits):
         "tasks",
         "timer",
         "written",
+        "written_at",
     )
 
     def __init__(self, number: int, view: TubeView, store: Store, limits: Limits) -> None:
@@ -96,6 +97,8 @@ class QueueTube(TubeLimits):
         self.timer: OrderKey | None = None
         self.written: bytes | None = b""
         """Key of the tube's timer in the store; empty: the store has none."""
+        self.written_at = 0
+        """Index of the last applied entry when the tube was written or read last."""
         self.next_id = 1
         self.share = 0
         """Stride-scheduling pass of the tube in takes by weight; see ``WeightedCandidates``."""

@@ -225,7 +225,7 @@ def collect(state: QueueState) -> list[Write]:
 
 def _collect_tubes(state: QueueState, writes: list[Write]) -> None:
     state.tubes.collect_ended(writes)
-    for tube in state.tubes.fetch_changed():
+    for tube in state.tubes.fetch_changed(state.index):
         for entry in tube.ready.collect(writes, tube.counters.states[READY]):
             task = tube.tasks.get(entry[-1])
             if task is not None and task.state is READY and not tube.ready.is_head(task):
@@ -261,6 +261,7 @@ def open_state(
     restore_meta(state, meta)
     for _, record in store.scan(TUBE, prefix_stop(TUBE)):
         tube = read_tube(record, store, limits)
+        tube.written_at = state.index
         state.tubes.admit(tube)
         note_surplus(state, tube)
     state.tubes.totals.restore()

@@ -268,6 +268,17 @@ class QueueReaders(LeaderReaders):
         tubes = self._state.tubes
         return {name: sum(tubes[name].counters.calls) for name in names if name in tubes}
 
+    def state_counts(self, names: Iterable[str], state: int) -> dict[str, int]:
+        """Return the number of tasks in a state for each named tube that exists."""
+        tubes = self._state.tubes
+        return {name: tubes[name].counters.states[state] for name in names if name in tubes}
+
+    def changed_since(self, names: Iterable[str], index: int) -> set[str]:
+        """Return the named tubes that changed after an entry, and some that changed before."""
+        known = self._state.tubes
+        tubes = [known[name] for name in names if name in known]
+        return {tube.name for tube in tubes if tube.dirty or tube.written_at > index}
+
     def oldest_ready_ms(self, names: Iterable[str]) -> dict[str, int]:
         """Return since when the oldest task of each named tube with READY tasks is READY.
 

@@ -159,10 +159,15 @@ class TubeRegistry(dict[str, "QueueTube"]):
                 writes.append((tube.written, None))
         self._ended.clear()
 
-    def fetch_changed(self) -> Sequence[QueueTube]:
-        """Return the tubes that differ from their records; the caller writes them now."""
+    def fetch_changed(self, index: int) -> Sequence[QueueTube]:
+        """Return the tubes that differ from their records; the caller writes them now.
+
+        Args:
+            index: the last applied entry.
+        """
         for tube in self._dirty:
             tube.dirty = False
+            tube.written_at = index
         self.used = [tube for tube in self._dirty if tube.number in self.by_number]
         self._dirty.clear()
         return self.used

@@ -209,6 +209,64 @@ async def test_counts_of_many_tubes_come_in_pages_each_with_the_total(node):
         assert (page.total.calls.put, page.total.calls.take_timeout) == (3, 1)
 
 
+async def ordered(node, order, **fields):
+    request = tube_service_pb2.GetStatisticsRequest(order_by=order, **fields)
+    return await node.tubes.GetStatistics(request)
+
+
+async def test_tubes_are_ordered_by_rank_and_those_without_such_tasks_are_left_out(node):
+    order = tube_service_pb2.GetStatisticsRequest
+    for name, tasks in (("a", 1), ("b", 3), ("c", 2), ("d", 0), ("e", 2)):
+        await create(node, name)
+        if tasks:
+            await put(node, *[b"1"] * tasks, tube=name)
+    for name, many in (("b", 1), ("c", 2)):
+        selector = task_pb2.TaskSelector(ids=range(1, many + 1))
+        await node.tasks.BuryTasks(pb.BuryTasksRequest(tube=name, selector=selector))
+    options = tube_service_pb2.TubeOptions(durability=tube_service_pb2.TubeOptions.TEMPORARY)
+    quick = tube_service_pb2.Tube(name="quick", kind=tube_service_pb2.Tube.FIFO, options=options)
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=quick))
+    await put(node, *[b"1"] * 4, tube="quick")
+
+    async def names(by, **fields):
+        return [one.tube for one in (await ordered(node, by, **fields)).tubes]
+
+    assert await names(order.READY) == ["quick", "b", "e", "a"]
+    assert await names(order.BURIED) == ["c", "b"]
+    oldest = await ordered(node, order.OLDEST_READY)
+    ages = [one.oldest_ready_ms for one in oldest.tubes]
+    assert sorted(one.tube for one in oldest.tubes) == ["a", "b", "e", "quick"]
+    assert ages == sorted(ages)
+    first = await ordered(node, order.READY, page_size=2, tubes=["a", "b", "e"])
+    assert [one.tube for one in first.tubes] == ["b", "e"]
+    assert (first.next_page_token, first.tube_count, first.total.tasks.ready) == ("", 3, 5)
+
+
+async def changed(node, revision, **fields):
+    request = tube_service_pb2.GetStatisticsRequest(changed_since_revision=revision, **fields)
+    return await node.tubes.GetStatistics(request)
+
+
+async def test_only_the_tubes_that_changed_after_a_revision_are_listed(node):
+    for name in ("a", "b", "c"):
+        await create(node, name)
+        await put(node, b"1", tube=name)
+    node.server.components.machine.write_applied()
+    whole = await changed(node, 0)
+    assert [one.tube for one in whole.tubes] == ["a", "b", "c"]
+    assert not (await changed(node, whole.revision)).tubes
+    await put(node, b"2", tube="b")
+    for _ in ("in memory", "written"):
+        answer = await changed(node, whole.revision)
+        assert [(one.tube, one.tasks.ready) for one in answer.tubes] == [("b", 2)]
+        assert (answer.tube_count, answer.total.tasks.ready) == (3, 4)
+        node.server.components.machine.write_applied()
+    assert not (await changed(node, answer.revision)).tubes
+    await node.tubes.DropTube(tube_service_pb2.DropTubeRequest(name="c", force=True))
+    answer = await changed(node, answer.revision)
+    assert ([one.tube for one in answer.tubes], answer.tube_count) == ([], 2)
+
+
 async def test_the_total_includes_temporary_tubes(node):
     await create(node, "mail")
     options = tube_service_pb2.TubeOptions(durability=tube_service_pb2.TubeOptions.TEMPORARY)

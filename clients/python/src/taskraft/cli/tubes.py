@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
@@ -30,8 +30,9 @@ from taskraft.cli.watch import watch_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft import Client, Retry, TubeInfo
+    from taskraft import Client, Retry, Statistics, TubeInfo
     from taskraft._tube_settings import Kind
+    from taskraft._tube_statistics import Rank
 
 KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom")
 TUBE_PREVIEW: Final = fields("dry_run", "tube", "count")
@@ -276,21 +277,51 @@ def _count(client: Client, name: str) -> int:
     return client.tube(name).stats().tasks.total
 
 
-@click.command(epilog=examples("taskraft stats emails"))
+def _counts(client: Client, tubes: tuple[str, ...], worst: str | None, limit: int) -> Statistics:
+    """Return the counts of the named tubes, or of the worst of them."""
+    if worst is None:
+        return client.stats(tubes)
+    return client.worst_tubes(cast("Rank", worst.replace("-", "_")), limit, tubes=tubes)
+
+
+@click.command(epilog=examples("taskraft stats emails", "taskraft stats --worst buried -n 5"))
 @click.argument("tubes", metavar="[TUBE]...", type=TUBE, nargs=-1)
+@click.option(
+    "--worst",
+    type=click.Choice(("ready", "buried", "oldest-ready")),
+    help="Only the first tubes by rank, the worst first.",
+)
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 1_000),
+    default=20,
+    show_default=True,
+    help="Number of tubes with --worst.",
+)
 @watch_option
 @output_option("tube_service_pb2.TubeStatistics")
 @cluster_options
-def stats(*, tubes: tuple[str, ...], output: str, target: str | None, timeout: float) -> None:
+def stats(
+    *,
+    tubes: tuple[str, ...],
+    worst: str | None,
+    limit: int,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
     """Count the tasks of tubes per state; FAILED counts failed attempts."""
     from taskraft.cli.output import TABLES, show_duration, show_retry, write, write_table
 
     with connect(target, timeout) as client:
-        answer = client.stats(tubes)
+        answer = _counts(client, tubes, worst, limit)
         shown = [each.tube for each in answer.tubes]
-        listed = client.list_tubes(tubes) if shown and output in TABLES else []
+        wanted = shown if worst else tubes
+        listed = client.list_tubes(wanted) if shown and output in TABLES else []
         retries = {each.name: show_retry(each.options.retry) for each in listed}
-    check_tubes((name for name in tubes if "*" not in name), shown)
+    if worst is None:
+        check_tubes((name for name in tubes if "*" not in name), shown)
     if write([each.message for each in answer.tubes], output):
         return
     write_table(

@@ -915,12 +915,41 @@ class GetStatisticsRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _OrderBy:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _OrderByEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[GetStatisticsRequest._OrderBy.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        ORDER_BY_UNSPECIFIED: GetStatisticsRequest._OrderBy.ValueType  # 0
+        """By name."""
+        READY: GetStatisticsRequest._OrderBy.ValueType  # 1
+        """Most READY tasks first; tubes without READY tasks are left out."""
+        BURIED: GetStatisticsRequest._OrderBy.ValueType  # 2
+        """Most BURIED tasks first; tubes without BURIED tasks are left out."""
+        OLDEST_READY: GetStatisticsRequest._OrderBy.ValueType  # 3
+        """Oldest READY task first; tubes without READY tasks are left out."""
+
+    class OrderBy(_OrderBy, metaclass=_OrderByEnumTypeWrapper):
+        """Order of the tubes in the response."""
+
+    ORDER_BY_UNSPECIFIED: GetStatisticsRequest.OrderBy.ValueType  # 0
+    """By name."""
+    READY: GetStatisticsRequest.OrderBy.ValueType  # 1
+    """Most READY tasks first; tubes without READY tasks are left out."""
+    BURIED: GetStatisticsRequest.OrderBy.ValueType  # 2
+    """Most BURIED tasks first; tubes without BURIED tasks are left out."""
+    OLDEST_READY: GetStatisticsRequest.OrderBy.ValueType  # 3
+    """Oldest READY task first; tubes without READY tasks are left out."""
+
     TUBES_FIELD_NUMBER: _builtins.int
     TRANSITIONS_FIELD_NUMBER: _builtins.int
     CONSISTENCY_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     BRIEF_FIELD_NUMBER: _builtins.int
+    ORDER_BY_FIELD_NUMBER: _builtins.int
+    CHANGED_SINCE_REVISION_FIELD_NUMBER: _builtins.int
     transitions: _builtins.bool
     """True: include the counts of transitions."""
     page_size: _builtins.int
@@ -930,6 +959,15 @@ class GetStatisticsRequest(_message.Message):
     brief: _builtins.bool
     """True: leave calls and calls_since_start out of tubes, which makes the response several times
     smaller. The total has both.
+    """
+    order_by: Global___GetStatisticsRequest.OrderBy.ValueType
+    """Order of the tubes. With an order other than by name, the response has one page: the first
+    page_size tubes.
+    """
+    changed_since_revision: _builtins.int
+    """Log index of an earlier response: only tubes that changed after it are listed, and some that
+    changed shortly before. Temporary tubes are always listed. A change of waiting alone is no change
+    of the tube. A tube that was dropped is only seen in tube_count. 0: all tubes. Excludes order_by.
     """
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -951,10 +989,12 @@ class GetStatisticsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         brief: _builtins.bool = ...,
+        order_by: Global___GetStatisticsRequest.OrderBy.ValueType = ...,
+        changed_since_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "consistency", b"consistency", "page_size", b"page_size", "page_token", b"page_token", "transitions", b"transitions", "tubes", b"tubes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "changed_since_revision", b"changed_since_revision", "consistency", b"consistency", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "transitions", b"transitions", "tubes", b"tubes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1298,6 +1338,7 @@ class GetStatisticsResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     PARTIAL_FIELD_NUMBER: _builtins.int
+    TUBE_COUNT_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
     """Wall time of the cluster, for computing ages."""
     revision: _builtins.int
@@ -1308,6 +1349,8 @@ class GetStatisticsResponse(_message.Message):
     """True: a part of the cluster did not answer, so the response is incomplete. Always false while a
     cluster has one cell.
     """
+    tube_count: _builtins.int
+    """Number of tubes that total covers, listed or not."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TubeStatistics]:
         """The tubes in the order of their names."""
@@ -1325,10 +1368,11 @@ class GetStatisticsResponse(_message.Message):
         revision: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
         partial: _builtins.bool = ...,
+        tube_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["total", b"total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "now_ms", b"now_ms", "partial", b"partial", "revision", b"revision", "total", b"total", "tubes", b"tubes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "now_ms", b"now_ms", "partial", b"partial", "revision", b"revision", "total", b"total", "tube_count", b"tube_count", "tubes", b"tubes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
