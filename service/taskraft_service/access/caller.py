@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from google.protobuf.message import Message
 
-from taskraft.v1 import cluster_service_pb2
+from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 from taskraft_service.access.audit import log_denied, log_managed
 from taskraft_service.access.permission_rules import OF_OPERATORS, required_permissions
 from taskraft_service.access.permissions import ALL_TUBES, ANY_TUBE, Grant, Verb
@@ -256,10 +256,15 @@ _OWN_REQUESTS: Final = (
     cluster_service_pb2.PromoteMemberRequest,
 )
 """Requests that a node may send about itself."""
+_SHARED_READS: Final = (tube_service_pb2.GetHistoryRequest,)
+"""Requests for what every node has in its memory, or has had before it was restarted."""
 
 
 class NodeCaller:
-    """A node that calls on its own behalf; it may only ask to become a member and a voter."""
+    """A node that calls on its own behalf.
+
+    The node may only ask to become a member and a voter, and read the samples of other nodes.
+    """
 
     PREFIX: Final = "node/"
     """Prefix of the caller's name; no principal's name contains a slash."""
@@ -294,6 +299,8 @@ class NodeCaller:
 
     def authorize(self, request: Message) -> Sequence[str]:
         """Check all permissions of a request; return the names for which it needs MANAGE."""
+        if isinstance(request, _SHARED_READS):
+            return ()
         if not isinstance(request, _OWN_REQUESTS) or request.name != self._node:
             log_denied(self, request, Verb.MANAGE.value, ALL_TUBES)
             raise PermissionDenied(self.name, Verb.MANAGE.value, ALL_TUBES)

@@ -55,11 +55,13 @@ class SampleRing:
         self._rows: dict[str, array[int]] = {}
         self._taken = 0
         """Number of samples taken so far."""
+        self._first = 0
+        """Number of the oldest sample; below 0: the samples before 0 are those of another node."""
 
     @property
     def count(self) -> int:
         """Number of kept samples."""
-        return min(self._taken, self._slots)
+        return min(self._taken - self._first, self._slots)
 
     def add(self, at_ms: int, samples: Mapping[str, TubeSample]) -> None:
         """Store one sample; a tube without numbers in it keeps a gap."""
@@ -79,29 +81,71 @@ class SampleRing:
         """Drop the samples of a tube."""
         self._rows.pop(name, None)
 
+    def begin_past(self, at_ms: Sequence[int]) -> None:
+        """Set the instants of samples that another node took before the first own one.
+
+        Args:
+            at_ms: the instants in order; instants after the first own sample are left out.
+        """
+        own = self.instants(range(max(self._taken - self._slots, 0), self._taken))
+        older = [one for one in at_ms if not own or one < own[0]]
+        count = min(len(older), self._slots - self._taken)
+        self._first = -count
+        for number in range(-count, 0):
+            self._at_ms[number % self._slots] = older[number]
+
+    def fill_past(
+        self, name: str, at_ms: Sequence[int], columns: Mapping[str, Sequence[int]]
+    ) -> None:
+        """Set the numbers of one tube at the instants that ``begin_past`` has set.
+
+        Args:
+            name: name of the tube; ``TOTAL`` for the sum.
+            at_ms: the instants of the numbers; others than those of ``begin_past`` are left out.
+            columns: the numbers by field, as ``columns`` yields them.
+        """
+        oldest = max(self._first, self._taken - self._slots)
+        numbers = {self._at_ms[one % self._slots]: one for one in range(oldest, 0)}
+        known = [(numbers[at], place) for place, at in enumerate(at_ms) if at in numbers]
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows[name] = array("I", [ABSENT]) * (self._slots * WIDTH)
+        for place, field in enumerate(TubeSample._fields):
+            column = columns[field]
+            for number, at in known:
+                found = column[at]
+                if found != NO_VALUE:
+                    row[number % self._slots * WIDTH + place] = min(found, ABSENT - 1)
+
     def __contains__(self, name: str) -> bool:
         return name in self._rows
 
-    def _newest(self, samples_max: int) -> range:
+    def newest(self, samples_max: int) -> range:
+        """Return the newest samples by number, oldest first."""
         return range(self._taken - min(samples_max, self.count), self._taken)
 
-    def instants(self, samples_max: int) -> list[int]:
-        """Return the instants of the newest samples, oldest first."""
-        return [self._at_ms[number % self._slots] for number in self._newest(samples_max)]
+    def instants(self, samples: range) -> list[int]:
+        """Return the instants of samples."""
+        return [self._at_ms[number % self._slots] for number in samples]
 
-    def columns(self, name: str, samples_max: int) -> Iterator[tuple[str, list[int]]]:
-        """Yield the newest numbers of a tube, field by field; `NO_VALUE` marks gaps."""
+    def columns(self, name: str, samples: range) -> Iterator[tuple[str, list[int]]]:
+        """Yield the numbers of a tube in samples, field by field; `NO_VALUE` marks gaps.
+
+        A sample that was overwritten since ``newest`` is a gap.
+        """
         row = self._rows[name]
-        firsts = [number % self._slots * WIDTH for number in self._newest(samples_max)]
+        kept = range(max(samples.start, self._taken - self._slots), samples.stop)
+        lost = [NO_VALUE] * (len(samples) - len(kept))
+        firsts = [number % self._slots * WIDTH for number in kept]
         for place, field in enumerate(TubeSample._fields):
             numbers = [row[first + place] for first in firsts]
-            yield field, [NO_VALUE if each == ABSENT else each for each in numbers]
+            yield field, lost + [NO_VALUE if each == ABSENT else each for each in numbers]
 
     def summary(self, name: str, samples: int) -> TubeSample | None:
         """Return one sample that sums up the newest samples of a tube; None without samples."""
         columns = [
             [each for each in numbers if each != NO_VALUE]
-            for _, numbers in self.columns(name, samples)
+            for _, numbers in self.columns(name, self.newest(samples))
         ]
         if not any(columns):
             return None

@@ -1,14 +1,15 @@
 """Sample the tubes of this node every 10 seconds, so that trends exist without other systems.
 
-Each node samples the state that it has applied. Nothing is replicated, and a restart loses the
-samples. A sample of 10 000 tubes takes some milliseconds; see ``bench``.
+Each node samples the state that it has applied. Nothing is replicated. A restarted node reads the
+samples before its start from another node, see ``cluster.past_samples``. A sample of 10 000 tubes
+takes some milliseconds; see ``bench``.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from taskraft_service.machine.queue_locator import QueueLocator
@@ -64,6 +65,8 @@ class TubeSampler:
         self._read_seqs: dict[int, int] = {}
         """Sequence number of the next event to read, by partition of the feed."""
         self._taken = 0
+        self.has_sampled: Final = asyncio.Event()
+        """Set after the first sample."""
 
     async def run_periodically(self) -> None:
         """Take a sample every 10 seconds, until the task is cancelled."""
@@ -93,6 +96,24 @@ class TubeSampler:
         if self._taken % COARSE_EVERY == 0:
             summaries = {name: fine.summary(name, COARSE_EVERY) for name in samples}
             coarse.add(at_ms, {name: one for name, one in summaries.items() if one is not None})
+        self.has_sampled.set()
+
+    # ---------------------------------------------------------------------------- before the start
+
+    def sampled_tubes(self) -> Sequence[str]:
+        """Return the tubes with samples of their own."""
+        return list(self._active)
+
+    def begin_past(self, step_ms: int, at_ms: Sequence[int]) -> None:
+        """Set the instants of samples before the start of this node; see ``SampleRing``."""
+        self.rings[step_ms].begin_past(at_ms)
+
+    def fill_past(
+        self, step_ms: int, name: str, at_ms: Sequence[int], columns: Mapping[str, Sequence[int]]
+    ) -> None:
+        """Set the numbers of a tube before the start, unless the tube has no samples any more."""
+        if name == TOTAL or name in self._active:
+            self.rings[step_ms].fill_past(name, at_ms, columns)
 
     # ----------------------------------------------------------------------------- which tubes
 

@@ -29,6 +29,8 @@ from taskraft_service.cluster.member_identity import (
     MemberIdentity,
     resolve_member_identity,
 )
+from taskraft_service.cluster.member_requests import other_addresses
+from taskraft_service.cluster.past_samples import PastSamples
 from taskraft_service.cluster.voter_request import VoterRequest
 from taskraft_service.config.addresses import host_of, port_of
 from taskraft_service.config.server_config import ServerConfig
@@ -212,6 +214,7 @@ class NodeServer:
         self._background.start(components.version_keeper.run_periodically(components.leadership))
         self._background.start(components.membership.run_periodically())
         self._background.start(components.sampler.run_periodically())
+        self._background.start(self._past_samples().run())
         self._background.start(components.failure_counter.run_periodically())
         self._background.start(components.revoked_sessions.run())
         if self._spans is not None:
@@ -244,6 +247,15 @@ class NodeServer:
             client=f"{host_of(config.listen)}:{self.client_port}",
             http=f"{host_of(config.http_listen)}:{self.http_port}",
             members=len(components.members.all()),
+        )
+
+    def _past_samples(self) -> PastSamples:
+        """Return what reads the samples before the start of this node from the other nodes."""
+        own, peer = self.identity.member.member_id, self.security.peer
+        return PastSamples(
+            self.components.sampler,
+            lambda: other_addresses(self.node.roster, own, has_certificates=peer is not None),
+            peer,
         )
 
     async def stop(self) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from taskraft.v1 import cluster_service_pb2 as pb
+from taskraft.v1 import tube_service_pb2
 from taskraft_service.access.caller import NodeCaller, PermissionDenied
 
 
@@ -11,6 +12,12 @@ def test_a_node_may_ask_to_become_a_member_and_a_voter_itself(kind):
     assert NodeCaller("n4").authorize(kind(name="n4"))
     with pytest.raises(PermissionDenied):
         NodeCaller("n4").authorize(kind(name="n5"))
+
+
+def test_a_node_may_read_the_samples_of_another_node():
+    assert not NodeCaller("n4").authorize(tube_service_pb2.GetHistoryRequest(total=True))
+    with pytest.raises(PermissionDenied):
+        NodeCaller("n4").authorize(tube_service_pb2.GetStatisticsRequest())
 
 
 @pytest.mark.parametrize("kind", [pb.RemoveMemberRequest, pb.TransferLeadershipRequest])

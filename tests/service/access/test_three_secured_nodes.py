@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 import structlog
 
-from taskraft.v1 import cluster_service_pb2, session_service_pb2, task_pb2
+from taskraft.v1 import cluster_service_pb2, session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.access.permission_rules import OF_OPERATORS
@@ -386,3 +386,32 @@ async def test_a_joining_node_must_be_admitted_and_use_the_name_in_its_certifica
     other = config.model_copy(update={"node_name": "n6", "data_dir": three.path / "n6"})
     with pytest.raises(JoinRefused, match="lacks the permission to manage on all tubes"):
         await resolve_member_identity(other, node.server.security.peer)
+
+
+async def test_a_node_reads_the_samples_before_its_start_from_another_node(three):
+    def sample(node):
+        for _ in node.server.components.sampler.sample():
+            pass
+
+    def fine(node):
+        return node.server.components.sampler.rings[10_000]
+
+    root = await three.leader.known("root")
+    await create(root, MAIL)
+    await create(root, "later")
+    for tasks in (1, 2, 3):
+        await put(root, *[b"x"] * tasks, tube=MAIL)
+        sample(three.leader)
+    follower = three.follower
+    await put(root, b"x", tube="later")
+    applied = three.leader.server.machine.queue.applied_index
+    await turns_until(lambda: follower.server.machine.queue.applied_index >= applied)
+    sample(follower)
+    ring = fine(follower)
+    await turns_until(lambda: dict(ring.columns(MAIL, ring.newest(9)))["ready"] == [1, 3, 6, 6])
+    asked = await follower.known("root")
+    request = tube_service_pb2.GetHistoryRequest(tubes=[MAIL, "later"], total=True)
+    total, mail, later = (await asked.tubes.GetHistory(request)).histories
+    assert list(mail.put) == [-1, 2, 3, -1], "counts since the sample before"
+    assert list(total.ready) == [1, 3, 6, 7]
+    assert list(later.ready) == [-1, -1, -1, 1]

@@ -11,6 +11,9 @@ from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.machine.sample_rings import TOTAL, SampleRing
 from taskraft_service.machine.tube_sampler import COARSE_SAMPLES, FINE_MS, TUBES_MAX, TubeSampler
 
+HISTORY_STEPS: Final = 2_000
+"""Number of steps that stand for the samples of one tube, about 1 ms."""
+
 
 class HistoryHandler:
     """The handler of GetHistory.
@@ -37,16 +40,18 @@ class HistoryHandler:
         request = call.request
         self._check(request)
         ring = self._rings[request.step_ms or FINE_MS]
-        newest = request.samples_max or COARSE_SAMPLES
+        samples = ring.newest(request.samples_max or COARSE_SAMPLES)
         names = [TOTAL] if request.total else []
         names += request.tubes
-        return pb.GetHistoryResponse(
+        answer = pb.GetHistoryResponse(
             node=self._node,
             step_ms=ring.step_ms,
-            at_ms=ring.instants(newest),
-            histories=[_message(ring, name, newest) for name in names if name in ring],
+            at_ms=ring.instants(samples),
             now_ms=self._wall_now_ms(),
         )
+        async for part in call.steps.slices(names, HISTORY_STEPS):
+            answer.histories.extend(_message(ring, name, samples) for name in part if name in ring)
+        return answer
 
     def _check(self, request: pb.GetHistoryRequest) -> None:
         violations = Violations()
@@ -59,8 +64,8 @@ class HistoryHandler:
         violations.raise_if_any()
 
 
-def _message(ring: SampleRing, name: str, newest: int) -> pb.TubeHistory:
+def _message(ring: SampleRing, name: str, samples: range) -> pb.TubeHistory:
     message = pb.TubeHistory(tube=name)
-    for field, numbers in ring.columns(name, newest):
+    for field, numbers in ring.columns(name, samples):
         getattr(message, field).extend(numbers)
     return message

@@ -3,7 +3,9 @@
 import pytest
 
 from taskraft.v1 import tube_service_pb2
+from taskraft_service.cluster.past_samples import PastSamples
 from taskraft_service.machine import tube_sampler
+from taskraft_service.machine.tube_sampler import TubeSampler
 from tests.service.conftest import ack, create, put, take
 
 pytestmark = pytest.mark.real_time
@@ -56,6 +58,34 @@ async def test_only_the_tubes_that_were_active_last_have_samples(node, monkeypat
         sample(node)
     answer = await history(node, "a", "b", "c", "none")
     assert [one.tube for one in answer.histories] == ["b", "c"]
+
+
+async def test_past_samples_come_from_the_node_that_has_most(node):
+    await create(node, "mail")
+    await put(node, b"1", tube="mail")
+    sample(node)
+    await put(node, b"2", tube="mail")
+    sample(node)
+    components = node.server.components
+    restarted = TubeSampler(components.queues, lambda: components.wall_now_ms() + 10_000)
+    for _ in restarted.sample():
+        pass
+    addresses = [f"127.0.0.1:{port}" for port in (1, node.server.client_port)]
+    await PastSamples(restarted, lambda: addresses, None).run()
+    ring = restarted.rings[tube_sampler.FINE_MS]
+    assert dict(ring.columns("mail", ring.newest(9)))["ready"] == [1, 2, 2]
+    own = components.sampler.rings[tube_sampler.FINE_MS]
+    assert ring.instants(ring.newest(9))[:2] == own.instants(own.newest(9))
+
+
+async def test_nothing_is_asked_again_if_the_others_have_no_samples(node):
+    components = node.server.components
+    fresh = TubeSampler(components.queues, components.wall_now_ms)
+    for _ in fresh.sample():
+        pass
+    address = f"127.0.0.1:{node.server.client_port}"
+    await PastSamples(fresh, lambda: [address], None).run()
+    assert fresh.rings[tube_sampler.FINE_MS].count == 1
 
 
 async def test_brief_statistics_leave_out_the_counts_of_operations(node):

@@ -166,9 +166,9 @@ class TubeServiceServicer(object):
         """Returns samples of the recent past: one hour at 10 s, or one day at 120 s.
 
         Each node samples the state that it has applied, and keeps the samples in memory. So the samples
-        of two nodes are taken at different instants, a restarted node begins without samples, and only
-        the leader has samples of temporary tubes. The 200 tubes that were active last have samples of
-        their own.
+        of two nodes are taken at different instants, and only the leader has samples of temporary tubes.
+        A restarted node reads the samples before its start from another node; after a restart of all
+        nodes there are none. The 200 tubes that were active last have samples of their own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -77,9 +77,9 @@ class TubeServiceStub:
     """Returns samples of the recent past: one hour at 10 s, or one day at 120 s.
 
     Each node samples the state that it has applied, and keeps the samples in memory. So the samples
-    of two nodes are taken at different instants, a restarted node begins without samples, and only
-    the leader has samples of temporary tubes. The 200 tubes that were active last have samples of
-    their own.
+    of two nodes are taken at different instants, and only the leader has samples of temporary tubes.
+    A restarted node reads the samples before its start from another node; after a restart of all
+    nodes there are none. The 200 tubes that were active last have samples of their own.
     """
     ListFailures: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.ListFailuresRequest, _tube_service_pb2.ListFailuresResponse]
     """Lists the failures of attempts, counted by tube and fingerprint, in the order of the tubes' names.
@@ -144,9 +144,9 @@ class TubeServiceAsyncStub(TubeServiceStub):
     """Returns samples of the recent past: one hour at 10 s, or one day at 120 s.
 
     Each node samples the state that it has applied, and keeps the samples in memory. So the samples
-    of two nodes are taken at different instants, a restarted node begins without samples, and only
-    the leader has samples of temporary tubes. The 200 tubes that were active last have samples of
-    their own.
+    of two nodes are taken at different instants, and only the leader has samples of temporary tubes.
+    A restarted node reads the samples before its start from another node; after a restart of all
+    nodes there are none. The 200 tubes that were active last have samples of their own.
     """
     ListFailures: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.ListFailuresRequest, _tube_service_pb2.ListFailuresResponse]  # type: ignore[assignment]
     """Lists the failures of attempts, counted by tube and fingerprint, in the order of the tubes' names.
@@ -256,9 +256,9 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns samples of the recent past: one hour at 10 s, or one day at 120 s.
 
         Each node samples the state that it has applied, and keeps the samples in memory. So the samples
-        of two nodes are taken at different instants, a restarted node begins without samples, and only
-        the leader has samples of temporary tubes. The 200 tubes that were active last have samples of
-        their own.
+        of two nodes are taken at different instants, and only the leader has samples of temporary tubes.
+        A restarted node reads the samples before its start from another node; after a restart of all
+        nodes there are none. The 200 tubes that were active last have samples of their own.
         """
 
     @_abc_1.abstractmethod
