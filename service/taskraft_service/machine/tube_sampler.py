@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from taskraft_service.machine.queue_locator import QueueLocator
@@ -31,7 +31,7 @@ TUBES_MAX: Final = 200
 SLICE_TUBES: Final = 50
 """Number of tubes that are sampled in one step."""
 SLICE_NAMES: Final = 2_000
-"""Number of tubes whose operations are compared with the last sample in one step."""
+"""Number of tubes that are searched for changes since the last sample in one step."""
 EVENTS_MAX: Final = 1_024
 """Maximum number of events per sample from which waits and runs are computed."""
 
@@ -56,8 +56,10 @@ class TubeSampler:
         }
         """The rings by their distance between two samples."""
         self.distributions: Final = TaskDistributions()
+        self._index: int | None = None
+        """The last applied entry at the last sample; None: there was no sample."""
         self._operations: dict[str, int] = {}
-        """Number of operations on each tube at the last sample."""
+        """Number of operations on each temporary tube at the last sample."""
         self._active: OrderedDict[str, None] = OrderedDict()
         """The tubes with samples of their own, the most recently active last."""
         self._counts: dict[str, Sequence[int]] = {}
@@ -118,26 +120,40 @@ class TubeSampler:
     # ----------------------------------------------------------------------------- which tubes
 
     def _choose_tubes(self) -> Iterator[None]:
-        """Give samples to the tubes that were active since the last sample, in steps.
+        """Give samples to the tubes that changed since the last sample, in steps.
 
-        At the first sample, tubes with tasks count as active.
+        At the first sample, tubes with operations count as changed.
         """
-        before, now = self._operations, dict[str, int]()
-        is_first = not self._taken
-        names = self._queues.replicated.tube_names()
+        replicated = self._queues.replicated
+        index, self._index = self._index, replicated.applied_index
+        names = replicated.tube_names()
+        changed: list[str] = []
         for first in range(0, len(names), SLICE_NAMES):
-            part = self._queues.operation_totals(names[first : first + SLICE_NAMES])
-            for name, operations in part.items():
-                if operations if is_first else operations != before.get(name, 0):
-                    self._active[name] = None
-                    self._active.move_to_end(name)
-            now |= part
+            part = names[first : first + SLICE_NAMES]
+            if index is None:
+                totals = self._queues.operation_totals(part)
+                changed += [name for name in part if totals.get(name)]
+            else:
+                found = replicated.changed_since(part, index)
+                changed += [name for name in part if name in found]
             yield
-        self._operations = now
-        for name in [name for name in self._active if name not in now]:
+        self._activate(changed[-TUBES_MAX:])
+        # The numbers of entries do not apply to temporary tubes.
+        before = self._operations
+        self._operations = self._queues.operation_totals(list(replicated.temporary_tubes()))
+        self._activate(
+            name for name, count in self._operations.items() if count != before.get(name, 0)
+        )
+        for name in [name for name in self._active if replicated.tube_number(name) is None]:
             self._forget(name)
         while len(self._active) > TUBES_MAX:
             self._forget(next(iter(self._active)))
+
+    def _activate(self, names: Iterable[str]) -> None:
+        """Count tubes as the most recently active ones."""
+        for name in names:
+            self._active[name] = None
+            self._active.move_to_end(name)
 
     def _forget(self, name: str) -> None:
         del self._active[name]
