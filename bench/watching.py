@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 from statistics import median
-from typing import Final
+from typing import Final, cast
+
+import grpc.aio
 
 from bench.core_queue import cpu_ns
 from bench.worst.stage import Size, Stage
@@ -96,7 +98,8 @@ async def measure(tube_count: int) -> None:
     """Fill the node, and print all results."""
     node = MemoryNode(NodeClocks())
     await node.start()
-    stage = Stage(node.channel(), Size(tubes=0, sessions=0, schedules=0, groups=0, tasks=0))
+    channel = cast("grpc.aio.Channel", node.channel())
+    stage = Stage(channel, Size(tubes=0, sessions=0, schedules=0, groups=0, tasks=0))
     tubes = [f"tube.{number:05}" for number in range(tube_count)]
     for tube in tubes:
         await stage.create_tube(tube)

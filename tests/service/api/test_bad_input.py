@@ -19,6 +19,7 @@ from tests.service.api import bad_input_dependencies as dependencies
 from tests.service.api import bad_input_feed as feed
 from tests.service.api import bad_input_selection as selection
 from tests.service.api import bad_input_sweeps as sweeps
+from tests.service.api import bad_input_watching as watching
 from tests.service.api import bad_input_workflows as workflows
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
@@ -106,6 +107,7 @@ CASES = [
     *selection.CASES,
     *feed.CASES,
     *sweeps.CASES,
+    *watching.CASES,
     *dependencies.CASES,
     ("PutTasks", pb.PutTasksRequest(tube="nowhere", tasks=[task_pb2.TaskSpec()]), TUBE_NOT_FOUND),
     ("PutTasks", pb.PutTasksRequest(tube="a b", tasks=[task_pb2.TaskSpec()]), INVALID),
@@ -238,11 +240,6 @@ CASES = [
     ("CountTasks", pb.CountTasksRequest(tube="a b"), INVALID),
     ("CountTasks", pb.CountTasksRequest(tube="emails", page_token="eHl6"), INVALID),
     ("CountTasks", pb.CountTasksRequest(tube="emails", filter="state = LOST"), INVALID),
-    ("GetTaskGraph", pb.GetTaskGraphRequest(tube="nowhere", id=1), TUBE_NOT_FOUND),
-    ("GetTaskGraph", pb.GetTaskGraphRequest(tube="emails", id=77), "TASK_NOT_FOUND"),
-    ("GetTaskGraph", pb.GetTaskGraphRequest(tube="emails"), INVALID),
-    ("GetTaskGraph", pb.GetTaskGraphRequest(tube="emails", id=1, depth_max=6), INVALID),
-    ("GetTaskGraph", pb.GetTaskGraphRequest(tube="emails", id=1, tasks_max=501), INVALID),
     ("ListTasks", pb.ListTasksRequest(tube="nowhere"), TUBE_NOT_FOUND),
     ("ListTasks", pb.ListTasksRequest(tube="a b"), INVALID),
     ("ListTasks", pb.ListTasksRequest(tube="emails", page_size=-1), INVALID),
@@ -319,41 +316,6 @@ CASES = [
     ("ListTubes", tube_service_pb2.ListTubesRequest(names=["a b"]), INVALID),
     ("ListAudit", cluster_service_pb2.ListAuditRequest(page_size=-1), INVALID),
     ("ListAudit", cluster_service_pb2.ListAuditRequest(page_token="?"), INVALID),
-    ("ListConsumers", tube_service_pb2.ListConsumersRequest(tube="a b"), INVALID),
-    ("ListConsumers", tube_service_pb2.ListConsumersRequest(tube="gone"), "TUBE_NOT_FOUND"),
-    ("ListConsumers", tube_service_pb2.ListConsumersRequest(tube="emails", page_size=-1), INVALID),
-    (
-        "ListConsumers",
-        tube_service_pb2.ListConsumersRequest(tube="emails", page_token="?"),
-        INVALID,
-    ),
-    (
-        "ListConsumers",
-        tube_service_pb2.ListConsumersRequest(tube="emails", session_id="0" * 8),
-        INVALID,
-    ),
-    ("ListConsumers", tube_service_pb2.ListConsumersRequest(session_id="x"), INVALID),
-    (
-        "ListConsumers",
-        tube_service_pb2.ListConsumersRequest(session_id="0" * 8),
-        SESSION_NOT_FOUND,
-    ),
-    ("GetStatistics", tube_service_pb2.GetStatisticsRequest(tubes=["a b"]), INVALID),
-    ("GetStatistics", tube_service_pb2.GetStatisticsRequest(order_by=9), INVALID),
-    (
-        "GetStatistics",
-        tube_service_pb2.GetStatisticsRequest(order_by=1, changed_since_revision=1),
-        INVALID,
-    ),
-    (
-        "GetStatistics",
-        tube_service_pb2.GetStatisticsRequest(order_by=1, page_token="eHl6"),
-        INVALID,
-    ),
-    ("GetHistory", tube_service_pb2.GetHistoryRequest(step_ms=60_000), INVALID),
-    ("ListFailures", tube_service_pb2.ListFailuresRequest(tubes=["a b"]), INVALID),
-    ("ListFailures", tube_service_pb2.ListFailuresRequest(since_ms=-1), INVALID),
-    ("ListFailures", tube_service_pb2.ListFailuresRequest(page_token="eHl6"), INVALID),
     ("OpenSession", session_service_pb2.OpenSessionRequest(ttr_ms=999), INVALID),
     ("OpenSession", session_service_pb2.OpenSessionRequest(ttr_ms=-1), INVALID),
     ("OpenSession", session_service_pb2.OpenSessionRequest(name="x" * 129), INVALID),
