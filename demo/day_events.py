@@ -113,7 +113,6 @@ def tube_events(day: TubeDay, tube: int, texts: TextTable) -> Columns:
     is_last = failed & (attempt == ATTEMPTS_MAX)
     waits = failed & ~is_last
     end_kind = np.where(failed, np.int64(ChangeEvent.RELEASE), np.int64(ChangeEvent.ACK))
-    end_kind[is_last] = ChangeEvent.BURY
     end_state = np.where(waits, np.int64(Task.DELAYED), 0)
     end_state[is_last] = Task.BURIED
     outcome = np.where(failed, 0, np.int64(Task.PROCESSED))

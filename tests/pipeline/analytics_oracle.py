@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 from taskraft.v1.feed_service_pb2 import ChangeEvent
 from taskraft.v1.task_pb2 import Task
-from taskraft_pipeline.analytics.tables import OUTCOME_KINDS
-from taskraft_pipeline.report.report import FAILURES
+from tests.pipeline.figure_oracle import figures_of, is_failure
 
 
 def date_of(at_ms):
@@ -107,7 +106,7 @@ def outcomes(all_facts, targets):
     keys = grouped(all_facts, lambda fact: (fact.date, fact.tube, bucket(fact.at_ms, 3_600)))
     return {
         (
-            *key, *(count(some, kind) for kind in OUTCOME_KINDS),
+            *key, *figures_of([fact.event for fact in some]).values(),
             sum(fact.event.payload_bytes for fact in some if fact.kind == "put"),
             targets.of(key[1]),
         )
@@ -132,7 +131,7 @@ def late_waits(all_facts, targets):
 
 
 def failures(all_facts, _targets):
-    failed = [fact for fact in all_facts if fact.kind in FAILURES]
+    failed = [fact for fact in all_facts if is_failure(fact.event)]
     keys = grouped(
         failed,
         lambda fact: (
@@ -170,8 +169,8 @@ def workers(all_facts, _targets):
     return {
         (
             *key, len(some), sum(one.spent for one in some),
-            sum(one.spent for one in some if one.kind in FAILURES),
-            sum(one.kind in FAILURES for one in some), count(some, "ttr_expired"),
+            sum(one.spent for one in some if is_failure(one.event)),
+            sum(is_failure(one.event) for one in some), count(some, "ttr_expired"),
         )
         for key, some in keys.items()
     }  # fmt: skip

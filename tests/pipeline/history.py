@@ -48,8 +48,10 @@ TUBES = (
     ("mail", 30, 120, 0.10),
     ("billing", 15, 400, 0.02),
 )
-OUTCOMES = {ChangeEvent.ACK: Task.PROCESSED, ChangeEvent.BURY: Task.BURIED_OUT}
+OUTCOMES = {ChangeEvent.ACK: Task.PROCESSED}
 REASONS = ("TimeoutError", "HTTP 503", "ValueError")
+LEASE_EXPIRED = "LEASE_EXPIRED"
+FINGERPRINTS = {"": 0, **{reason: -1 - n for n, reason in enumerate((*REASONS, LEASE_EXPIRED))}}
 
 
 @dataclass(slots=True)
@@ -99,11 +101,13 @@ def history(tasks: int, *, seed: int = 1, partitions: int = 4) -> list[Event]:
             _emit(events, at_ms, life, ChangeEvent.ACK, Task.TAKEN, Task.STATE_UNSPECIFIED)
         elif life.attempt >= 3:
             reason = rng.choice(REASONS)
-            _emit(events, at_ms, life, ChangeEvent.BURY, Task.TAKEN, Task.BURIED, reason)
+            # Buried by the holder, or by the queue because the attempts are used up.
+            kind = rng.choice((ChangeEvent.BURY, ChangeEvent.RELEASE))
+            _emit(events, at_ms, life, kind, Task.TAKEN, Task.BURIED, reason)
         else:
             timed_out = rng.random() < 0.3
             kind = ChangeEvent.TTR_EXPIRED if timed_out else ChangeEvent.RELEASE
-            reason = "" if timed_out else rng.choice(REASONS)
+            reason = LEASE_EXPIRED if timed_out else rng.choice(REASONS)
             _emit(events, at_ms, life, kind, Task.TAKEN, Task.READY, reason)
             heappush(due, (at_ms + int(rng.expovariate(1 / 200)), ticket, "take", life))
     return in_partitions(events, partitions)
@@ -141,9 +145,9 @@ def _emit(
             reason=reason,
             type="resize" if life.tube == "thumbnails" else "",
             payload_bytes=100 + life.task_id % 900,
-            outcome=OUTCOMES.get(kind, 0),
+            outcome=Task.BURIED_OUT if to_state == Task.BURIED else OUTCOMES.get(kind, 0),
             message=f"{reason} in task {life.task_id}" if reason else "",
-            fingerprint=-1 - REASONS.index(reason) if reason else 0,
+            fingerprint=FINGERPRINTS[reason],
         )
     )
     life.since_ms = at_ms

@@ -26,7 +26,7 @@ TASKS = 200
 
 
 def work(client, tube, number):
-    """Put tasks, and end some in each way; return the number of events by kind."""
+    """Put tasks, and end some in each way; return the figures."""
     client.tube(tube).put_many([f"{number}-{place}" for place in range(TASKS)])
     tasks = []
     while len(tasks) < TASKS:
@@ -36,7 +36,9 @@ def work(client, tube, number):
             task.bury(ValueError("no"))
         else:
             task.ack()
-    return Counter(put=TASKS, take=TASKS, bury=TASKS // 20, ack=TASKS - TASKS // 20)
+    given_up = Counter(buried=TASKS // 20, failures=TASKS // 20)
+    acked = TASKS - TASKS // 20
+    return given_up + Counter(put=TASKS, taken=TASKS, acknowledged=acked, ended=acked)
 
 
 def events_of(address):

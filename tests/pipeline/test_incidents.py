@@ -22,6 +22,7 @@ MIDNIGHT_MS = 1_780_272_000_000
 MINUTES = 180
 SECOND, MINUTE = 1_000, 60_000
 INCIDENT = range(60, 80)
+OUTCOMES = {ChangeEvent.ACK: Task.PROCESSED, ChangeEvent.BURY: Task.BURIED_OUT}
 TARGETS = WaitTargets()
 INSTANTS = ("ts", "created_ts", "since_ts")
 
@@ -50,7 +51,8 @@ class Story:
                 partition=0, seq=0, revision=0, place=0, at_ms=MIDNIGHT_MS + at, tube=tube,
                 task_id=self.tasks, kind=kind, from_state=before, to_state=after, attempt=1,
                 priority=0, created_ms=MIDNIGHT_MS + put, since_ms=MIDNIGHT_MS + since,
-                session=session, payload_bytes=10,
+                session=session, payload_bytes=10, outcome=OUTCOMES.get(kind, 0),
+                fingerprint=int(kind == ChangeEvent.BURY),
             )
         )  # fmt: skip
 

@@ -6,12 +6,14 @@ import json
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from taskraft.v1.feed_service_pb2 import ChangeEvent
 from taskraft.v1.task_pb2 import Task
+from taskraft_pipeline.figures import FIGURES
 from taskraft_pipeline.journal import export
 from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.options import parse
@@ -21,7 +23,6 @@ from taskraft_pipeline.report.make import report_from_feed, report_from_journal,
 from taskraft_pipeline.report.report import (
     ALL_TUBES,
     BUCKETS_MAX,
-    FAILURES,
     QUANTILES,
     AttemptCount,
     DurationStatistics,
@@ -29,14 +30,34 @@ from taskraft_pipeline.report.report import (
     PartitionCoverage,
     Report,
     TimelineBucket,
+    TransitionCount,
     TubeStatistics,
     bucket_width_ms,
 )
 from taskraft_pipeline.report.tables import as_text, duration, ratio
+from tests.pipeline.figure_oracle import figures_of, is_crossing, is_failed, is_failure, is_run_end
+
+ROOT = Path(__file__).parents[2]
 
 
 def kind_of(event):
     return ChangeEvent.Kind.Name(event.kind).lower()
+
+
+def is_wait_end(event):
+    return (event.from_state, event.to_state) == (Task.READY, Task.TAKEN)
+
+
+def state_of(number):
+    return Task.State.Name(number).lower() if number else ""
+
+
+def transitions_of(events):
+    counts = Counter(
+        (one.tube, state_of(one.from_state), state_of(one.to_state), is_crossing(one))
+        for one in events
+    )
+    return [TransitionCount(*key, count) for key, count in sorted(counts.items())]
 
 
 def spread_of(durations):
@@ -47,17 +68,16 @@ def spread_of(durations):
 
 
 def tube_of(name, events):
-    def durations(kinds):
-        return [event.at_ms - event.since_ms for event in events if kind_of(event) in kinds]
+    def durations(is_end):
+        return [event.at_ms - event.since_ms for event in events if is_end(event)]
 
     return TubeStatistics(
         name=name,
-        counts=dict(Counter(kind_of(event) for event in events)),
-        gone=sum(event.to_state == Task.STATE_UNSPECIFIED for event in events),
+        counts={figure: count for figure, count in figures_of(events).items() if count},
         first_ms=min(event.at_ms for event in events),
         last_ms=max(event.at_ms for event in events),
-        wait=spread_of(durations({"take"})),
-        run=spread_of(durations({"ack", "release", "bury", "ttr_expired"})),
+        wait=spread_of(durations(is_wait_end)),
+        run=spread_of(durations(is_run_end)),
         attempts_max=max(event.attempt for event in events),
     )
 
@@ -68,11 +88,11 @@ def timeline_of(events, bucket_ms):
         key = (event.at_ms // bucket_ms * bucket_ms, event.tube)
         counts = found.setdefault(key, Counter())
         counts[kind_of(event)] += 1
-        counts["failures"] += kind_of(event) in FAILURES
+        counts["failed"] += is_failed(event)
         for name, state in (("ready", Task.READY), ("taken", Task.TAKEN)):
             counts[f"grown {name}"] += (event.to_state == state) - (event.from_state == state)
     return [
-        TimelineBucket(at_ms, tube, one["put"], one["take"], one["ack"], one["failures"],
+        TimelineBucket(at_ms, tube, one["put"], one["take"], one["ack"], one["failed"],
                one["grown ready"], one["grown taken"])
         for (at_ms, tube), one in sorted(found.items())
     ]  # fmt: skip
@@ -96,7 +116,7 @@ def plain_report(events, source="change feed"):
     failed = Counter()
     last_ms, example = {}, {}
     for event in events:
-        if kind_of(event) in FAILURES:
+        if is_failure(event):
             key = (event.tube, kind_of(event), event.reason, event.fingerprint)
             failed[key] += 1
             last_ms[key] = max(last_ms.get(key, 0), event.at_ms)
@@ -110,6 +130,7 @@ def plain_report(events, source="change feed"):
         total=tube_of(ALL_TUBES, events),
         tubes=[tube_of(name, [one for one in events if one.tube == name]) for name in names],
         bucket_ms=bucket_ms,
+        transitions=transitions_of(events),
         timeline=timeline_of(events, bucket_ms),
         failures=[
             FailureCount(*key, count, last_ms[key], example[key])
@@ -234,7 +255,7 @@ def test_a_report_is_written_in_every_form(report, tmp_path):
     page = write_report(report, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
         "report.html", "report.png", "report.txt", "report.json",
-        "tubes.csv", "timeline.csv", "failures.csv", "attempts.csv",
+        "tubes.csv", "transitions.csv", "timeline.csv", "failures.csv", "attempts.csv",
     }  # fmt: skip
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
     parser = Cells()
@@ -246,10 +267,16 @@ def test_a_report_is_written_in_every_form(report, tmp_path):
     stored = json.loads((tmp_path / "report.json").read_text())
     assert stored["total"]["counts"]["put"] == report.total.count("put")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "tubes.csv").read_text())))
-    assert [int(row["ack"]) for row in rows] == [
-        *(tube.count("ack") for tube in report.tubes),
-        report.total.count("ack"),
+    assert [int(row["acknowledged"]) for row in rows] == [
+        *(tube.count("acknowledged") for tube in report.tubes),
+        report.total.count("acknowledged"),
     ]
+
+
+def test_the_documentation_lists_each_figure():
+    page = (ROOT / "docs" / "pipeline.md").read_text()
+    for figure in FIGURES:
+        assert f"| `{figure.name}` | {figure.meaning} | {figure.queue} |\n" in page
 
 
 def test_names_cannot_break_the_page(events, tmp_path):

@@ -11,7 +11,7 @@ from taskraft_pipeline.analytics.incident_views import (
     GAP_SECONDS,
     SLOW,
 )
-from taskraft_pipeline.report.report import FAILURES
+from tests.pipeline import figure_oracle
 from tests.pipeline.analytics_oracle import bucket, count, grouped
 
 HOUR_S = 3_600
@@ -60,7 +60,7 @@ def attempts(facts):
 
 
 def is_failure(fact):
-    return fact.kind in FAILURES
+    return figure_oracle.is_failure(fact.event)
 
 
 def worker_outliers(facts, targets):

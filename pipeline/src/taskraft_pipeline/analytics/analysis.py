@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from taskraft_pipeline.journal.journal import Journal
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Format of the tables; tables of another format are computed again."""
 STATE: Final = "_analysis.json"
 """File with the journal of the tables, the targets of waits, and the number of events by date."""

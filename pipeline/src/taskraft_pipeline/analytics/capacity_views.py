@@ -22,7 +22,7 @@ CAPACITY_VIEWS: Final[Mapping[str, str]] = {
             FROM taskraft_throughput WHERE kind = 'put'
             GROUP BY date, tube, date_trunc('hour', minute)
         ), attempts AS (
-            SELECT date, tube, sum(take) / nullif(sum(put), 0) AS takes_per_put
+            SELECT date, tube, sum(taken) / nullif(sum(put), 0) AS takes_per_put
             FROM taskraft_outcomes GROUP BY date, tube
         ), runs AS (
             SELECT date, tube, sum(sum_ms) / sum(durations) AS run_ms,
@@ -54,12 +54,13 @@ CAPACITY_VIEWS: Final[Mapping[str, str]] = {
         FROM taskraft_hourly_loads
     """,  # noqa: S608 - built from constants of this module
     "costs": """
-        SELECT date, tube, put, ack, put_bytes, busy_ms / 3600000 AS worker_hours,
+        SELECT date, tube, put, acknowledged, put_bytes, busy_ms / 3600000 AS worker_hours,
             failed_ms / 3600000 AS failed_hours,
             busy_ms / sum(busy_ms) OVER (PARTITION BY date) AS share,
-            busy_ms / nullif(ack, 0) AS run_ms_per_ack
+            busy_ms / nullif(acknowledged, 0) AS run_ms_per_ack
         FROM (
-            SELECT date, tube, sum(put) AS put, sum(ack) AS ack, sum(put_bytes) AS put_bytes
+            SELECT date, tube, sum(put) AS put, sum(acknowledged) AS acknowledged,
+                sum(put_bytes) AS put_bytes
             FROM taskraft_outcomes GROUP BY date, tube
         ) JOIN (
             SELECT date, tube, sum(busy_ms) AS busy_ms, sum(failed_ms) AS failed_ms

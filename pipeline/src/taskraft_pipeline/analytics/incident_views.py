@@ -130,17 +130,17 @@ INCIDENT_VIEWS: Final[Mapping[str, str]] = {
     """,  # noqa: S608 - built from constants of this module
     "worker_outliers": f"""
         WITH by_session AS (
-            SELECT date, tube, session, sum(attempts) AS attempts, sum(failed) AS failed,
+            SELECT date, tube, session, sum(attempts) AS attempts, sum(failures) AS failures,
                 sum(busy_ms) AS busy_ms
             FROM taskraft_workers WHERE session IS NOT NULL GROUP BY date, tube, session
         ), beside AS (
             SELECT *, sum(attempts) OVER (tubes) - attempts AS other_attempts,
-                sum(failed) OVER (tubes) - failed AS other_failed,
+                sum(failures) OVER (tubes) - failures AS other_failures,
                 sum(busy_ms) OVER (tubes) - busy_ms AS other_busy_ms
             FROM by_session WINDOW tubes AS (PARTITION BY date, tube)
         ), rates AS (
-            SELECT *, failed / attempts AS failure_rate, busy_ms / attempts AS run_ms,
-                (other_failed + 1) / (other_attempts + 2) AS other_failure_rate,
+            SELECT *, failures / attempts AS failure_rate, busy_ms / attempts AS run_ms,
+                (other_failures + 1) / (other_attempts + 2) AS other_failure_rate,
                 other_busy_ms / nullif(other_attempts, 0) AS other_run_ms
             FROM beside
         ), scored AS (

@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from taskraft_pipeline.report.report import FAILURES
+from taskraft_pipeline.figures import CONDITIONS, RUN_END, WAIT_END
+from taskraft_pipeline.figures import EVENT_COLUMNS as FIGURE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import Column, DataFrame
 
-OUTCOME_KINDS: Final = (
-    "put", "take", "ack", "release", "bury", "kick", "delete", "ttr_expired", "ttl_expired",
-)  # fmt: skip
-"""Kinds of events that ``outcomes`` counts, each in a column of its own."""
 LATENCY_SECONDS: Final = 300
 """Width of the buckets of ``latencies`` in seconds."""
 
@@ -82,8 +79,7 @@ def latencies(events: DataFrame) -> DataFrame:
 
     ``sketch`` is a KLL sketch of the durations; sketches of several rows can be merged.
     """
-    is_wait = (F.col("from_state") == "ready") & (F.col("kind") == "take")
-    phase = F.when(is_wait, F.lit("wait")).when(F.col("from_state") == "taken", F.lit("run"))
+    phase = F.when(F.expr(WAIT_END), F.lit("wait")).when(F.expr(RUN_END), F.lit("run"))
     stays = events.where(_has_left()).select(
         "date", "tube", phase.alias("phase"), _bucket(LATENCY_SECONDS).alias("since"),
         _spent().alias("ms"),
@@ -102,14 +98,14 @@ def latencies(events: DataFrame) -> DataFrame:
 
 
 def outcomes(events: DataFrame) -> DataFrame:
-    """Return the number of events of each of OUTCOME_KINDS by tube and hour.
+    """Return the figures by tube and hour, each in a column of its own.
 
     ``put_bytes`` is the size of the payloads of puts.
     """
-    counts = [F.count_if(F.col("kind") == kind).alias(kind) for kind in OUTCOME_KINDS]
+    counts = [F.expr(f"count_if({one})").alias(name) for name, one in CONDITIONS.items()]
     return events.groupBy("date", "tube", _bucket(3_600).alias("hour")).agg(
         *counts,
-        F.sum(F.when(F.col("kind") == "put", F.col("payload_bytes")).otherwise(0)).alias(
+        F.sum(F.when(F.expr(CONDITIONS["put"]), F.col("payload_bytes")).otherwise(0)).alias(
             "put_bytes"
         ),
         F.max("wait_target_ms").alias("wait_target_ms"),
@@ -123,7 +119,7 @@ def late_waits(events: DataFrame) -> DataFrame:
     """
     late_ms = F.unix_millis("since_ts") + F.col("wait_target_ms")
     minute = F.timestamp_seconds(F.floor(late_ms / 60_000) * 60)
-    late = events.where((F.col("kind") == "take") & (F.col("from_state") == "ready"))
+    late = events.where(WAIT_END)
     return (
         late.where(_spent() > F.col("wait_target_ms"))
         .groupBy("date", "tube", minute.alias("minute"))
@@ -136,14 +132,17 @@ def late_waits(events: DataFrame) -> DataFrame:
 
 
 def failures(events: DataFrame) -> DataFrame:
-    """Return the failed attempts by tube, kind, reason and fingerprint."""
+    """Return the failures by tube, kind, reason and fingerprint."""
     keys = ("date", "tube", "kind", "reason", "fingerprint")
-    failed = events.where(F.col("kind").isin(*FAILURES))
-    return failed.groupBy(*keys).agg(
-        F.count("*").alias("attempts"),
-        F.min("ts").alias("first_ts"),
-        F.max("ts").alias("last_ts"),
-        F.max("message").alias("message"),
+    return (
+        events.where(CONDITIONS["failures"])
+        .groupBy(*keys)
+        .agg(
+            F.count("*").alias("attempts"),
+            F.min("ts").alias("first_ts"),
+            F.max("ts").alias("last_ts"),
+            F.max("message").alias("message"),
+        )
     )
 
 
@@ -164,13 +163,17 @@ def subqueues(events: DataFrame) -> DataFrame:
 def workers(events: DataFrame) -> DataFrame:
     """Return the ended attempts by tube, hour and session of the consumer."""
     keys = ("date", "tube", _bucket(3_600).alias("hour"), "session")
-    ended = events.where(_has_left() & (F.col("from_state") == "taken"))
-    return ended.groupBy(*keys).agg(
-        F.count("*").alias("attempts"),
-        F.sum(_spent()).alias("busy_ms"),
-        F.sum(F.when(F.col("kind").isin(*FAILURES), _spent()).otherwise(0)).alias("failed_ms"),
-        F.count_if(F.col("kind").isin(*FAILURES)).alias("failed"),
-        F.count_if(F.col("kind") == "ttr_expired").alias("expired"),
+    failed = F.expr(CONDITIONS["failures"])
+    return (
+        events.where(RUN_END)
+        .groupBy(*keys)
+        .agg(
+            F.count("*").alias("attempts"),
+            F.sum(_spent()).alias("busy_ms"),
+            F.sum(F.when(failed, _spent()).otherwise(0)).alias("failed_ms"),
+            F.count_if(failed).alias("failures"),
+            F.count_if(F.col("kind") == "ttr_expired").alias("ttr_expired"),
+        )
     )
 
 
@@ -202,7 +205,7 @@ TABLES: Final[Mapping[str, Callable[[DataFrame], DataFrame]]] = {
 }
 """The function that computes each table."""
 EVENT_COLUMNS: Final = (
-    "date", "seq", "ts", "since_ts", "tube", "task_id", "kind", "from_state", "to_state",
-    "subqueue", "session", "reason", "message", "fingerprint", "payload_bytes",
+    "date", "seq", "ts", "since_ts", "tube", "task_id", "subqueue", "session", "reason",
+    "message", "payload_bytes", *FIGURE_COLUMNS,
 )  # fmt: skip
 """Columns of the events that the tables need; `wait_target_ms` is added to them."""

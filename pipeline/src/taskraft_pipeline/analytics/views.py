@@ -60,8 +60,8 @@ BASE_VIEWS: Final[Mapping[str, str]] = {
         ) WHERE date = first_date
     """,
     "worker_rates": """
-        SELECT *, busy_ms / 3600000 AS utilisation, failed / attempts AS failure_rate,
-            sum(failed) OVER (PARTITION BY date, tube)
+        SELECT *, busy_ms / 3600000 AS utilisation, failures / attempts AS failure_rate,
+            sum(failures) OVER (PARTITION BY date, tube)
                 / sum(attempts) OVER (PARTITION BY date, tube) AS tube_failure_rate
         FROM taskraft_workers
     """,

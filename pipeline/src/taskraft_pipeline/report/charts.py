@@ -122,8 +122,8 @@ def line_of(moment: TimelineBucket, colours: dict[str, str]) -> str:
 
 
 def draw_throughput(panel: Axes, report: Report, colours: dict[str, str]) -> None:
-    """Draw finished tasks per second, and puts per second as a line."""
-    style(panel, "Throughput", f"finished tasks per second, in steps of {step_of(report)}")
+    """Draw acknowledged tasks per second, and puts per second as a line."""
+    style(panel, "Throughput", f"acknowledged tasks per second, in steps of {step_of(report)}")
     per_second = 1_000 / report.bucket_ms
     times, acks = series(report, colours, "acks")
     _, puts = series(report, colours, "puts")
@@ -244,8 +244,8 @@ def shortened(name: str) -> str:
 
 
 def draw_failures(panel: Axes, report: Report, colours: dict[str, str]) -> None:
-    """Draw the number of failed attempts by reason and tube."""
-    style(panel, "Failures", "attempts that did not finish their task, by reason")
+    """Draw the number of failures by reason and tube."""
+    style(panel, "Failures", "failed attempts and burials with a failure, by reason")
     by_reason: dict[str, dict[str, int]] = {}
     for failure in report.failures:
         counts = by_reason.setdefault(failure.reason or failure.kind, {})
@@ -268,8 +268,8 @@ def draw_failures(panel: Axes, report: Report, colours: dict[str, str]) -> None:
 
 
 def draw_attempts(panel: Axes, report: Report, colours: dict[str, str]) -> None:
-    """Draw the number of finished tasks by attempt, on a logarithmic scale."""
-    style(panel, "Attempts", "tasks finished at the n-th attempt, by tube (logarithmic)")
+    """Draw the number of acknowledged tasks by attempt, on a logarithmic scale."""
+    style(panel, "Attempts", "tasks acknowledged at the n-th attempt, by tube (logarithmic)")
     numbers = sorted({one.attempt for one in report.attempts})
     width = 0.8 / max(1, len(colours))
     for place, (name, colour) in enumerate(colours.items()):

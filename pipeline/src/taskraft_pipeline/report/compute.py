@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from taskraft_pipeline.errors import PipelineError
+from taskraft_pipeline.figures import CONDITIONS, CROSSING, FIGURES, RUN_END, WAIT_END
 from taskraft_pipeline.report.report import (
     ALL_TUBES,
-    FAILURES,
     QUANTILES,
     AttemptCount,
     DurationStatistics,
@@ -18,13 +18,12 @@ from taskraft_pipeline.report.report import (
     PartitionCoverage,
     Report,
     TimelineBucket,
+    TransitionCount,
     TubeStatistics,
     bucket_width_ms,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame, Row
 
 COLUMNS: Final = (
@@ -40,6 +39,8 @@ COLUMNS: Final = (
     "reason",
     "message",
     "fingerprint",
+    "outcome",
+    "target",
 )
 """Columns that the report needs."""
 
@@ -49,13 +50,6 @@ above it, percentiles are approximate."""
 SKETCH_ACCURACY: Final = 10_000
 FAILURES_MAX: Final = 1_000
 """Maximum number of different failures in a report; the most frequent failures are listed."""
-
-KINDS: Final = (
-    "put", "take", "ack", "kick", "touch", "delete", "delay_due", "ttl_expired", "truncate",
-    "update", "retention_expired", "restart", "switch", "move", "group_start",
-    "dependencies_done", "dependency_failed", *FAILURES,
-)  # fmt: skip
-RUN_ENDS: Final = ("ack", "release", "bury", "ttr_expired")
 
 
 class NothingToReport(PipelineError):
@@ -89,6 +83,7 @@ def compute(changes: DataFrame, source: str, *, is_filtered: bool = False) -> Re
         total=total,
         tubes=tubes,
         bucket_ms=bucket_ms,
+        transitions=compute_transitions(facts),
         timeline=compute_timeline(facts, bucket_ms),
         failures=compute_failures(facts),
         attempts=compute_attempts(facts),
@@ -96,7 +91,7 @@ def compute(changes: DataFrame, source: str, *, is_filtered: bool = False) -> Re
 
 
 def with_durations(changes: DataFrame) -> DataFrame:
-    """Return the changes with times in ms, and with the wait or run duration of the task."""
+    """Return the changes with times in ms, a column for each figure, and the wait or run."""
     spent = "unix_millis(ts) - unix_millis(since_ts)"
     return changes.selectExpr(
         "feed_partition",
@@ -110,15 +105,16 @@ def with_durations(changes: DataFrame) -> DataFrame:
         "reason",
         "message",
         "fingerprint",
-        f"CASE WHEN kind = 'take' THEN {spent} END AS wait_ms",
-        f"CASE WHEN {is_one_of(RUN_ENDS)} AND from_state = 'taken' THEN {spent} END AS run_ms",
-        f"{is_one_of(FAILURES)} AS is_failure",
+        f"CASE WHEN {WAIT_END} THEN {spent} END AS wait_ms",
+        f"CASE WHEN {RUN_END} THEN {spent} END AS run_ms",
+        f"{CROSSING} AS is_crossing",
+        *(f"{condition} AS {column_of(name)}" for name, condition in CONDITIONS.items()),
     )
 
 
-def is_one_of(kinds: Sequence[str]) -> str:
-    """Return the SQL condition that an event has one of some kinds."""
-    return f"kind IN ({', '.join(repr(kind) for kind in kinds)})"
+def column_of(figure: str) -> str:
+    """Return the column that tells whether an event counts for a figure."""
+    return f"is_{figure}"
 
 
 def compute_parts(facts: DataFrame) -> list[PartitionCoverage]:
@@ -135,12 +131,11 @@ def compute_parts(facts: DataFrame) -> list[PartitionCoverage]:
 
 def compute_tubes(facts: DataFrame, *, is_exact: bool) -> list[TubeStatistics]:
     """Return the statistics of all tubes together, then of each tube, busiest first."""
-    counts = ", ".join(f"count_if(kind = '{kind}') AS {kind}" for kind in KINDS)
+    counts = ", ".join(f"count_if({column_of(one.name)}) AS {one.name}" for one in FIGURES)
     rows = facts.sparkSession.sql(
         f"""
         SELECT tube, grouping(tube) AS is_total, min(at_ms) AS first_ms, max(at_ms) AS last_ms,
-               {counts},
-               count_if(to_state IS NULL) AS gone, max(attempt) AS attempts_max,
+               {counts}, max(attempt) AS attempts_max,
                count(wait_ms) AS waits, max(wait_ms) AS longest_wait_ms,
                count(run_ms) AS runs, max(run_ms) AS longest_run_ms,
                {quantiles("wait_ms", is_exact=is_exact)} AS wait,
@@ -156,8 +151,7 @@ def tube_of(row: Row) -> TubeStatistics:
     """Convert a row of the statistics query to a value."""
     return TubeStatistics(
         name=ALL_TUBES if row.is_total else row.tube,
-        counts={kind: row[kind] for kind in KINDS if row[kind]},
-        gone=row.gone,
+        counts={one.name: row[one.name] for one in FIGURES if row[one.name]},
         first_ms=row.first_ms,
         last_ms=row.last_ms,
         wait=DurationStatistics(row.waits, tuple(row.wait or ()), row.longest_wait_ms or 0),
@@ -166,13 +160,27 @@ def tube_of(row: Row) -> TubeStatistics:
     )
 
 
+def compute_transitions(facts: DataFrame) -> list[TransitionCount]:
+    """Return the number of transitions by tube, states, and whether another tube is involved."""
+    rows = facts.sparkSession.sql(
+        """
+        SELECT tube, coalesce(from_state, '') AS before, coalesce(to_state, '') AS after,
+            is_crossing, count(*)
+        FROM {facts} GROUP BY tube, before, after, is_crossing
+        ORDER BY tube, before, after, is_crossing
+        """,
+        facts=facts,
+    )
+    return [TransitionCount(*row) for row in rows.collect()]
+
+
 def compute_timeline(facts: DataFrame, bucket_ms: int) -> list[TimelineBucket]:
     """Return the counts per tube and time bucket of ``bucket_ms``."""
     rows = facts.sparkSession.sql(
         """
         SELECT at_ms DIV {bucket_ms} * {bucket_ms} AS bucket, tube,
-               count_if(kind = 'put'), count_if(kind = 'take'), count_if(kind = 'ack'),
-               count_if(is_failure),
+               count_if(is_put), count_if(is_taken), count_if(is_acknowledged),
+               count_if(is_failed),
                count_if(to_state <=> 'ready') - count_if(from_state <=> 'ready'),
                count_if(to_state <=> 'taken') - count_if(from_state <=> 'taken')
         FROM {facts} GROUP BY bucket, tube ORDER BY bucket, tube
@@ -184,12 +192,12 @@ def compute_timeline(facts: DataFrame, bucket_ms: int) -> list[TimelineBucket]:
 
 
 def compute_failures(facts: DataFrame) -> list[FailureCount]:
-    """Return the most frequent failures of attempts, by tube, kind, reason and fingerprint."""
+    """Return the most frequent failures, by tube, kind, reason and fingerprint."""
     rows = facts.sparkSession.sql(
         """
         SELECT tube, kind, coalesce(reason, '') AS reason, coalesce(fingerprint, 0) AS fingerprint,
             count(*) AS failures, max(at_ms), coalesce(min(message), '') AS message
-        FROM {facts} WHERE is_failure GROUP BY tube, kind, reason, fingerprint
+        FROM {facts} WHERE is_failures GROUP BY tube, kind, reason, fingerprint
         ORDER BY failures DESC, tube, kind, reason, fingerprint LIMIT {most}
         """,
         facts=facts,
@@ -199,10 +207,10 @@ def compute_failures(facts: DataFrame) -> list[FailureCount]:
 
 
 def compute_attempts(facts: DataFrame) -> list[AttemptCount]:
-    """Return the number of finished tasks by tube and attempt."""
+    """Return the number of acknowledged tasks by tube and attempt."""
     rows = facts.sparkSession.sql(
         """
-        SELECT tube, attempt, count(*) FROM {facts} WHERE kind = 'ack'
+        SELECT tube, attempt, count(*) FROM {facts} WHERE is_acknowledged
         GROUP BY tube, attempt ORDER BY tube, attempt
         """,
         facts=facts,

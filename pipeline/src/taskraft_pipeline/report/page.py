@@ -51,7 +51,7 @@ def page(report: Report, picture: bytes) -> str:
 {content}
 <h2>How to read it</h2>
 <p>A task waits from the time it becomes ready until it is taken. It runs from the take until it
-is acknowledged, released or buried, or until its time to run expires. Times are the cluster's
+leaves the state TAKEN, for whatever reason. Times are the cluster's
 time in UTC; percentiles are {percentiles}.</p>
 </main></body></html>
 """
@@ -62,11 +62,11 @@ def cards(report: Report) -> str:
     total = report.total
     shown = [
         (count(total.count("put")), "tasks put"),
-        (count(total.count("ack")), "tasks finished"),
-        (ratio(total.acks_per_second), "finished per second"),
+        (count(total.count("acknowledged")), "tasks acknowledged"),
+        (ratio(total.acks_per_second), "acknowledged per second"),
         (duration(total.wait.at(0.5)), "median wait"),
         (duration(total.run.at(0.5)), "median run"),
-        (count(total.failures), "failed attempts"),
+        (count(total.count("failed")), "failed attempts"),
     ]
     found = [f'<div class="card"><b>{value}</b><span>{name}</span></div>' for value, name in shown]
     if not report.is_filtered:

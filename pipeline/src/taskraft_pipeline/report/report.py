@@ -1,11 +1,13 @@
 """The numbers of a report as plain values.
 
 Times are in ms. A task waits from the time it becomes READY until it is taken. It runs from the
-take until it is acknowledged, released or buried, or until its TTR expires.
+take until it leaves TAKEN, for whatever reason. The counts are the figures of
+`taskraft_pipeline.figures`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -73,8 +75,7 @@ class TubeStatistics:
 
     Attributes:
         name: name of the tube, or ALL_TUBES.
-        counts: number of events by kind; kinds without events are absent.
-        gone: number of tasks that left the tube.
+        counts: number of events by name of the figure; figures without events are absent.
         first_ms: time of the first event.
         last_ms: time of the last event.
         wait: durations from READY to TAKEN.
@@ -84,45 +85,46 @@ class TubeStatistics:
 
     name: str
     counts: Mapping[str, int]
-    gone: int
     first_ms: int
     last_ms: int
     wait: DurationStatistics
     run: DurationStatistics
     attempts_max: int
 
-    def count(self, kind: str) -> int:
-        """Return the number of events of a kind."""
-        return self.counts.get(kind, 0)
-
-    @property
-    def failures(self) -> int:
-        """Number of attempts that ended without an acknowledgement."""
-        return sum(self.count(kind) for kind in FAILURES)
+    def count(self, figure: str) -> int:
+        """Return the number of events that a figure counts."""
+        return self.counts.get(figure, 0)
 
     @property
     def acks_per_second(self) -> float | None:
-        """Finished tasks per second between the first and last event; None for an empty span."""
+        """Acknowledged tasks per second, from the first to the last event; None for no span."""
         span_ms = self.last_ms - self.first_ms
-        return self.count("ack") * 1_000 / span_ms if span_ms else None
+        return self.count("acknowledged") * 1_000 / span_ms if span_ms else None
 
     @property
     def takes_per_ack(self) -> float | None:
-        """Number of takes per finished task: 1 without failures."""
-        acks = self.count("ack")
-        return self.count("take") / acks if acks else None
+        """Number of takes per acknowledged task: 1 without failures."""
+        acks = self.count("acknowledged")
+        return self.count("taken") / acks if acks else None
 
 
-FAILURES: Final = (
-    "release",
-    "bury",
-    "ttr_expired",
-    "session_release",
-    "startup_release",
-    "release_all",
-    "snatch",
-)
-"""Kinds of events that end an attempt without finishing the task."""
+@dataclass(slots=True, frozen=True)
+class TransitionCount:
+    """Number of transitions of tasks of a tube from one state to another.
+
+    Attributes:
+        tube: the tube.
+        from_state: state before; empty: the task did not exist.
+        to_state: state after; empty: the task no longer exists.
+        is_crossing: True if the empty state stands for another tube.
+        count: number of transitions; events that do not change the state count too.
+    """
+
+    tube: str
+    from_state: str
+    to_state: str
+    is_crossing: bool
+    count: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -132,7 +134,7 @@ class TimelineBucket:
     Attributes:
         at_ms: start of the bucket.
         tube: name of the tube.
-        puts, takes, acks, failures: number of events.
+        puts, takes, acks, failures: the figures put, taken, acknowledged and failed.
         ready, taken: change of the number of tasks in that state.
     """
 
@@ -148,14 +150,14 @@ class TimelineBucket:
 
 @dataclass(slots=True, frozen=True)
 class FailureCount:
-    """Number of attempts of a tube that ended with one kind of failure.
+    """Number of attempts and burials of a tube with one kind of failure.
 
     Attributes:
         tube: the tube.
-        kind: kind of the event that ended the attempts.
+        kind: kind of the event that ended the attempts, or buried the tasks.
         reason: class of the failure.
         fingerprint: hash of the class and of the message without its ids and numbers.
-        count: number of attempts.
+        count: number of events.
         last_ms: time of the last event.
         message: message of one of the failures.
     """
@@ -171,7 +173,7 @@ class FailureCount:
 
 @dataclass(slots=True, frozen=True)
 class AttemptCount:
-    """Number of tasks of a tube that finished at the n-th attempt."""
+    """Number of tasks of a tube that were acknowledged at the n-th attempt."""
 
     tube: str
     attempt: int
@@ -190,6 +192,7 @@ class Report:
         total: statistics of all tubes together.
         tubes: statistics by tube, busiest first.
         bucket_ms: width of a time bucket.
+        transitions: ordered by tube and states.
         timeline: ordered by time and tube.
         failures: most frequent first.
         attempts: ordered by tube and attempt.
@@ -202,6 +205,7 @@ class Report:
     total: TubeStatistics
     tubes: Sequence[TubeStatistics]
     bucket_ms: int
+    transitions: Sequence[TransitionCount]
     timeline: Sequence[TimelineBucket]
     failures: Sequence[FailureCount]
     attempts: Sequence[AttemptCount]
@@ -220,6 +224,18 @@ class Report:
     def is_from_the_start(self) -> bool:
         """True if the range begins with the feed, so that backlogs are absolute."""
         return not self.is_filtered and all(part.first_seq == 0 for part in self.parts)
+
+    def tasks(self, tube: str) -> Mapping[str, int]:
+        """Return the change of the number of tasks of a tube by state, without empty states.
+
+        If `is_from_the_start`, the change is the number of tasks at the end of the report.
+        """
+        found: Counter[str] = Counter()
+        for one in self.transitions:
+            if one.tube == tube:
+                found[one.to_state] += one.count
+                found[one.from_state] -= one.count
+        return {state: tasks for state, tasks in found.items() if state and tasks}
 
 
 def bucket_width_ms(span_ms: int) -> int:

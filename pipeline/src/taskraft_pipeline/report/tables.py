@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from taskraft_pipeline.figures import FIGURES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -18,6 +20,10 @@ Cell: TypeAlias = str | int | float | None
 
 NONE: Final = "-"
 """Content of a cell without a value."""
+USUAL_FIGURES: Final = frozenset(("put", "taken", "acknowledged", "failed", "buried", "expired"))
+"""Figures that the table of tubes shows also if they are 0."""
+STATES: Final = ("ready", "delayed", "held", "taken", "buried", "done", "zombie")
+"""States in the order of ``taskraft stats``."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,7 +69,7 @@ def instant(at_ms: int) -> str:
 
 def tables(report: Report) -> list[Table]:
     """Return the tables of a report."""
-    return [flow(report), times(report), failures(report), attempts(report)]
+    return [flow(report), states(report), times(report), failures(report), attempts(report)]
 
 
 def lines_of(report: Report) -> list[TubeStatistics]:
@@ -74,17 +80,37 @@ def lines_of(report: Report) -> list[TubeStatistics]:
 def flow(report: Report) -> Table:
     """Return the table of counts per tube."""
     columns: tuple[tuple[str, Callable[[TubeStatistics], str]], ...] = (
-        ("put", lambda tube: count(tube.count("put"))),
-        ("taken", lambda tube: count(tube.count("take"))),
-        ("finished", lambda tube: count(tube.count("ack"))),
-        ("finished/s", lambda tube: ratio(tube.acks_per_second)),
-        ("failed", lambda tube: count(tube.failures)),
-        ("buried", lambda tube: count(tube.count("bury"))),
-        ("expired", lambda tube: count(tube.count("ttl_expired"))),
-        ("takes per finish", lambda tube: ratio(tube.takes_per_ack)),
+        *((shown, figure_cell(shown)) for shown in shown_figures(report)),
+        ("acknowledged/s", lambda tube: ratio(tube.acks_per_second)),
+        ("takes per acknowledgement", lambda tube: ratio(tube.takes_per_ack)),
     )
     rows = [[tube.name, *(cell(tube) for _, cell in columns)] for tube in lines_of(report)]
-    return Table("Tubes", ["tube", *(head for head, _ in columns)], rows)
+    heads = [head.replace("_", " ") for head, _ in columns]
+    return Table("Tubes", ["tube", *heads], rows)
+
+
+def shown_figures(report: Report) -> list[str]:
+    """Return the figures of the table of tubes: those of each report, and others above 0."""
+    names = [figure.name for figure in FIGURES if figure.name != "failures"]
+    return [name for name in names if name in USUAL_FIGURES or report.total.count(name)]
+
+
+def figure_cell(figure: str) -> Callable[[TubeStatistics], str]:
+    """Return the function that writes a figure of a tube."""
+    return lambda tube: count(tube.count(figure))
+
+
+def states(report: Report) -> Table:
+    """Return the table of tasks by state at the end of the report; without rows if unknown."""
+    heads = ["tube", *STATES, "total"]
+    if not report.is_from_the_start:
+        return Table("Tasks at the end", heads, [])
+    rows = []
+    for tube in report.tubes:
+        tasks = report.tasks(tube.name)
+        numbers = [tasks.get(state, 0) for state in STATES]
+        rows.append([tube.name, *(count(number) for number in (*numbers, sum(numbers)))])
+    return Table("Tasks at the end", heads, rows)
 
 
 def times(report: Report) -> Table:
@@ -103,7 +129,7 @@ def times(report: Report) -> Table:
 
 
 def failures(report: Report) -> Table:
-    """Return the table of failed attempts by reason."""
+    """Return the table of failures by reason."""
     rows = [
         [
             f"{one.tube}: {one.reason or one.kind}",
@@ -118,14 +144,14 @@ def failures(report: Report) -> Table:
 
 
 def attempts(report: Report) -> Table:
-    """Return the table of finished tasks by attempt."""
+    """Return the table of acknowledged tasks by attempt."""
     found = {(one.tube, one.attempt): one.tasks for one in report.attempts}
     numbers = sorted({one.attempt for one in report.attempts})
     rows = [
         [tube.name, *(count(found.get((tube.name, number), 0)) for number in numbers)]
         for tube in report.tubes
     ]
-    return Table("Finished at attempt", ["tube", *(str(number) for number in numbers)], rows)
+    return Table("Acknowledged at attempt", ["tube", *(str(number) for number in numbers)], rows)
 
 
 def text(table: Table) -> str:
@@ -174,10 +200,9 @@ def csv_files(report: Report) -> dict[str, str]:
     """Return the numbers of a report as CSV, by file name."""
     tube_rows: list[dict[str, Cell]] = []
     for tube in lines_of(report):
-        row: dict[str, Cell] = {"tube": tube.name, "put": tube.count("put")}
-        row |= {"take": tube.count("take"), "ack": tube.count("ack"), "failed": tube.failures}
-        row |= {"bury": tube.count("bury"), "ttl_expired": tube.count("ttl_expired")}
-        row |= {"gone": tube.gone, "acks_per_second": tube.acks_per_second}
+        row: dict[str, Cell] = {"tube": tube.name}
+        row |= {figure.name: tube.count(figure.name) for figure in FIGURES}
+        row["acks_per_second"] = tube.acks_per_second
         for phase, spread in (("wait", tube.wait), ("run", tube.run)):
             for quantile in (0.5, 0.95, 0.99):
                 row[f"{phase}_p{quantile * 100:.0f}_ms"] = spread.at(quantile)
@@ -185,6 +210,7 @@ def csv_files(report: Report) -> dict[str, str]:
         tube_rows.append({**row, "attempts_max": tube.attempts_max})
     return {
         "tubes.csv": as_csv(tube_rows),
+        "transitions.csv": as_csv([asdict(one) for one in report.transitions]),
         "timeline.csv": as_csv([asdict(moment) for moment in report.timeline]),
         "failures.csv": as_csv([asdict(failure) for failure in report.failures]),
         "attempts.csv": as_csv([asdict(one) for one in report.attempts]),

@@ -1,0 +1,196 @@
+"""Compare the figures of a report with those of the queue, after each way into each state."""
+
+from collections import Counter
+
+import pytest
+
+from taskraft import Batch, Client, Retry
+from taskraft_pipeline.figures import FIGURES
+from taskraft_pipeline.report.make import report_from_feed
+from tools.local_cluster import LocalCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+
+WAIT = "20s"
+BRIEF = "1ms"
+QUICK = Retry(attempts_max=2)
+
+
+def take(tube, tasks):
+    """Take exactly this many tasks; wait until they are READY."""
+    found = []
+    while len(found) < tasks:
+        more = tube.take_many(tasks - len(found), wait=WAIT)
+        assert more, f"{len(found)} of {tasks} tasks became READY"
+        found += more
+    return found
+
+
+def use_up(tube, tasks, reason):
+    """Fail tasks until their attempts are used up."""
+    for _ in range(QUICK.attempts_max):
+        for task in take(tube, tasks):
+            task.release(0, reason=reason)
+
+
+def settle_each_way(client):
+    """Put tasks, and settle them: acknowledged, kept, released, buried, rejected, moved."""
+    work = client.tube("work")
+    work.put_many(map(str, range(12)), retry=QUICK)
+    first, second, third, fourth, *rest = take(work, 12)
+    first.ack()
+    second.ack(keep="done")
+    third.ack(keep="zombie", retain=BRIEF)
+    fourth.touch()
+    fourth.bury(ValueError("no"))
+    rest[0].bury()
+    rest[1].release(move_to="other")
+    rest[2].reject("never")
+    for task in rest[3:]:
+        task.release()
+    use_up(work, 5, TimeoutError("host 10.0.0.7"))
+
+
+def give_up_each_way(client):
+    """Use the attempts of tasks up: buried, removed, moved to the dead-letter tube."""
+    for name, exhausted in (("given-up", "dead_letter"), ("removed", "remove")):
+        client.create_tube(name, dead_letter_tube="dead", retry=QUICK)
+        tube = client.tube(name)
+        retry = Retry(attempts_max=QUICK.attempts_max, exhausted=exhausted)
+        tube.put_many(map(str, range(4)), retry=retry)
+        use_up(tube, 4, ConnectionError("closed"))
+    rejected = client.tube("given-up")
+    rejected.put("one")
+    take(rejected, 1)[0].reject(KeyError("a"))
+    client.create_tube("surplus", buried_max=1)
+    surplus = client.tube("surplus")
+    surplus.put_many(["a", "b"])
+    for task in take(surplus, 2):
+        task.bury(ValueError("too many"))
+
+
+def lose_leases(client):
+    """End leases by their TTR, by an operator, by the end of a session, and by a cancellation."""
+    lost = client.tube("lost")
+    ids = lost.put_many(map(str, range(3)), ttr=BRIEF, retry=QUICK)
+    take(lost, 3 * QUICK.attempts_max)  # the second take of a task comes after its TTR
+    lost.wait(ids, wait=WAIT)
+    held = client.tube("held")
+    held.put_many(map(str, range(6)))
+    taken = take(held, 6)
+    held.snatch([taken[0].id])
+    held.snatch([taken[1].id], delay="1h")
+    held.cancel([taken[2].id])
+    taken[2].release()
+    held.delete([taken[3].id])
+    held.release_all()
+
+
+def administer(client):
+    """Change tasks as an operator: bury, kick, delete, update, restart, switch, move, truncate."""
+    admin = client.tube("admin")
+    ids = admin.put_many(map(str, range(8)))
+    later = admin.put("later", delay="1h")
+    admin.bury(ids[:3], reason=ValueError("bad data"))
+    admin.kick(ids=[ids[0]])
+    admin.delete([ids[1], later])
+    admin.update([ids[3]], priority=7)
+    admin.switch([ids[4]], "DONE")
+    admin.restart([ids[4]])
+    admin.switch([ids[5]], "BURIED")
+    admin.move([ids[2], ids[6]], "other")
+    expiring = admin.put("brief", ttl=BRIEF)
+    admin.wait([expiring], wait=WAIT)
+    client.tube("emptied").put_many(["a", "b", "c"])
+    client.truncate_tube("emptied")
+
+
+def combine(client):
+    """Use dependencies, groups, a batch and a schedule."""
+    flow = client.tube("flow")
+    first = flow.put("first")
+    flow.put("second", depends_on=[first])
+    flow.put("third", depends_on=[first], on_dependency_failure="run")
+    flow.delete([first])
+    take(flow, 1)[0].ack()
+    client.groups.create("group", end_task=flow.task("end"))
+    flow.put_many(["x", "y"], group="group")
+    client.groups.start("group")
+    for task in take(flow, 2):
+        task.ack()
+    take(flow, 1)[0].ack()
+    batch = Batch().put(flow.task("by batch")).move("other", [1], "flow")
+    client.execute(batch)
+    take(flow, 2)
+
+
+def busy_hour(client):
+    for name in ("work", "other", "dead", "lost", "held", "admin", "emptied", "flow", "due"):
+        client.create_tube(name)
+    due = client.tube("due")
+    client.schedules.create("minute", "* * * * *", due.task("by schedule"))
+    settle_each_way(client)
+    give_up_each_way(client)
+    lose_leases(client)
+    administer(client)
+    combine(client)
+    due.take(wait="65s").ack()
+    client.schedules.delete("minute")
+
+
+def counts_of(tube, failures):
+    """Return the figures that the queue itself counts for a tube."""
+    changes = [one for one in tube.transitions if one.from_state != one.to_state]
+    calls = tube.calls
+    return {
+        "put": calls.put,
+        "moved_in": sum(one.count for one in changes if one.crossing and not one.from_state),
+        "taken": calls.take,
+        "acknowledged": calls.ack,
+        "failed": calls.fail,
+        "failures": failures[tube.tube],
+        "buried": sum(one.count for one in changes if one.to_state == "BURIED"),
+        "expired": calls.ttl,
+        "ended": calls.finished,
+        "moved_out": sum(one.count for one in changes if one.crossing and not one.to_state),
+    }
+
+
+def test_each_figure_of_a_report_equals_the_count_of_the_queue(spark, tmp_path):
+    with (
+        LocalCluster(1, tmp_path / "nodes") as cluster,
+        Client(cluster.target) as client,
+    ):
+        cluster.wait_ready()
+        busy_hour(client)
+        (node,) = cluster.nodes
+        node.kill()
+        node.start()
+        cluster.wait_ready()
+        settle_each_way(client)
+        failures = Counter()
+        for row in client.failures().failures:
+            failures[row.tube] += row.count
+        queue = client.stats(transitions=True)
+        report = report_from_feed(spark, cluster.target)
+    assert report.is_from_the_start
+    assert {tube.name for tube in report.tubes} == {tube.tube for tube in queue.tubes}
+    by_name = {tube.name: tube for tube in report.tubes}
+    for tube in queue.tubes:
+        found = {figure.name: by_name[tube.tube].count(figure.name) for figure in FIGURES}
+        assert found == counts_of(tube, failures), tube.tube
+        assert transitions_in(report, tube.tube) == transitions_of(tube)
+    never = [figure.name for figure in FIGURES if not report.total.count(figure.name)]
+    assert never == []
+
+
+def transitions_in(report, tube):
+    return {
+        (one.from_state.upper(), one.to_state.upper(), one.is_crossing): one.count
+        for one in report.transitions
+        if one.tube == tube
+    }
+
+
+def transitions_of(tube):
+    return {(one.from_state, one.to_state, one.crossing): one.count for one in tube.transitions}
