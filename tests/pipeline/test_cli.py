@@ -38,6 +38,32 @@ def test_a_whole_journal_is_verified(journal):
     assert "digest: " in result.output
 
 
+def test_a_journal_whose_files_were_not_read_has_words_and_an_exit_code_of_its_own(journal):
+    (file,) = journal.manifest(0).files
+    data = bytearray((journal.root / file.path).read_bytes())
+    data[len(data) // 2] ^= 1
+    (journal.root / file.path).write_bytes(data)
+    result = run("verify", str(journal.root))
+    assert result.exit_code == 4
+    assert "the content of the files was not read (--deep reads it)" in result.output
+    assert run("verify", str(journal.root), "--deep").exit_code == 1
+
+
+@pytest.mark.real_time
+def test_a_journal_is_compared_with_the_feed_of_a_cluster(cluster, journal):
+    target = cluster.endpoints
+    assert run("verify", str(journal.root), "--deep", "--target", target).exit_code == 0
+    cluster.feed.feed_id = "feed-2"
+    result = run("verify", str(journal.root), "--target", target)
+    assert result.exit_code == 1
+    assert "the journal is of feed feed-1, the cluster has feed feed-2" in result.output
+    cluster.feed.feed_id = "feed-1"
+    cluster.feed.partitions[0] = cluster.feed.partitions[0][:5]
+    result = run("verify", str(journal.root), "--target", target)
+    assert result.exit_code == 1
+    assert "events of partition 0 up to 9, the cluster has events up to 4" in result.output
+
+
 def test_an_empty_journal_has_its_own_exit_code(tmp_path):
     journal = Journal.at(tmp_path / "empty")
     journal.create(Offset("feed-1", {0: 0}))

@@ -258,7 +258,9 @@ def test_a_doubled_file_is_found_without_reading_it(journal):
 def test_files_that_do_not_belong_to_the_journal_are_named(journal):
     (journal.root / "raw" / "batch=7.old").mkdir()
     (journal.root / "raw" / "notes.txt").touch()
+    (journal.root / "old").mkdir()
     assert verify(journal).notes == [
+        "old: does not belong to the journal",
         "raw/batch=7.old: does not belong to the journal",
         "raw/notes.txt: does not belong to the journal",
     ]

@@ -30,6 +30,8 @@ WATCH_SECONDS: Final = 5
 """Time between two checks whether any node answers an export, in seconds."""
 EXIT_PROBLEMS: Final = 1
 EXIT_EMPTY: Final = 3
+EXIT_NOT_READ: Final = 4
+"""The manifests and the sizes of the files have no problem, but the files were not read."""
 OWN_ERROR: Final = re.compile(r"taskraft_pipeline\.errors\.\w+: (.+)")
 """Matches an error of the data source inside Spark's traceback."""
 MISSING_PACKAGE: Final = re.compile(r"No module named '(?:taskraft|pyspark_taskraft)")
@@ -163,21 +165,33 @@ def print_progress(progress: PublishedBatch) -> None:
 @pipeline.command(epilog=examples("taskraft pipeline verify var/journal --deep"))
 @click.argument("folder")
 @click.option("--deep", is_flag=True, help="Also read every file.")
-def verify(folder: str, deep: bool) -> None:  # noqa: FBT001 - click passes flags like this
+@click.option(
+    "-t", "--target", help="Also check that the journal is of this cluster, host:port,host:port."
+)
+def verify(folder: str, deep: bool, target: str | None) -> None:  # noqa: FBT001 - click passes flags like this
     """Check that a journal has every event of its range exactly once.
 
-    Without --deep, the content of the files is not read. Exits with 1 if the journal has problems,
-    and with 3 if it is empty.
+    Exits with 0 only with --deep. Without --deep, the content of the files is not read, and the
+    exit status is 4 if nothing else is wrong. Exits with 1 if the journal has problems, and with 3
+    if it is empty.
     """
-    raise SystemExit(print_verdict(Path(folder), is_deep=deep))
+    raise SystemExit(print_verdict(Path(folder), is_deep=deep, target=target))
 
 
-def print_verdict(folder: Path, *, is_deep: bool) -> int:
+def print_verdict(folder: Path, *, is_deep: bool, target: str | None = None) -> int:
     """Print the content of a journal; return the exit status."""
+    from taskraft_pipeline.feed import describe
+    from taskraft_pipeline.feed_client import FeedClient
     from taskraft_pipeline.journal.journal import Journal
+    from taskraft_pipeline.journal.verify import feed_problems
     from taskraft_pipeline.journal.verify import verify as find_out
+    from taskraft_pipeline.options import parse
 
     verdict = find_out(Journal.at(folder), is_deep=is_deep)
+    if target is not None:
+        options = parse({"endpoints": target, "maxOutage": ONE_RUN_OUTAGE})
+        with FeedClient(options.endpoints, options) as client:
+            verdict.problems += feed_problems(verdict, describe(client, is_linearizable=True))
     for note in verdict.notes:
         click.echo(f"note: {note}")
     for problem in verdict.problems:
@@ -190,7 +204,9 @@ def print_verdict(folder: Path, *, is_deep: bool) -> int:
         click.echo(f"digest: {verdict.chain}")
     if verdict.problems:
         return EXIT_PROBLEMS
-    return 0 if verdict.batches else EXIT_EMPTY
+    if not verdict.batches:
+        return EXIT_EMPTY
+    return 0 if is_deep else EXIT_NOT_READ
 
 
 @pipeline.command(epilog=examples("taskraft pipeline compact var/journal"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from taskraft_pipeline.errors import JournalRefused
 from taskraft_pipeline.journal.batch_content import inspect
@@ -14,9 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from taskraft_pipeline.feed import Feed
     from taskraft_pipeline.journal.generation import Generation
     from taskraft_pipeline.journal.journal import Journal
     from taskraft_pipeline.journal.manifest import Manifest
+
+
+OWN_NAMES: Final = frozenset(
+    ("_journal.json", "_manifests", "_checkpoint", "_lock", "_lock.compaction", "raw", "events")
+)
+"""Names in the folder of a journal."""
 
 
 @dataclass(slots=True)
@@ -194,7 +201,11 @@ def commits_without_batch(journal: Journal, batches: int) -> list[str]:
 def leftovers(journal: Journal, batches: int) -> list[str]:
     """Return stray files, and batch folders that are not published yet."""
     raw = journal.root / "raw"
-    found = []
+    found = [
+        f"{path.name}: does not belong to the journal"
+        for path in sorted(journal.root.glob("*"))
+        if path.name not in OWN_NAMES
+    ]
     for path in sorted(raw.glob("*")):
         number = path.name.removeprefix("batch=")
         if not (path.is_dir() and number.isdecimal()):
@@ -202,3 +213,15 @@ def leftovers(journal: Journal, batches: int) -> list[str]:
         elif int(number) >= batches:
             found.append(f"{path.name}: not published yet")
     return found
+
+
+def feed_problems(verdict: Verification, feed: Feed) -> list[str]:
+    """Return why a journal does not belong to the feed of a cluster."""
+    if verdict.feed_id != feed.feed_id:
+        return [f"the journal is of feed {verdict.feed_id}, the cluster has feed {feed.feed_id}"]
+    return [
+        f"the journal has events of partition {partition} up to {seq - 1}, the cluster has events"
+        f" up to {feed.high.get(partition, 0) - 1}"
+        for partition, seq in sorted(verdict.next_seq.items())
+        if seq > feed.high.get(partition, 0)
+    ]
