@@ -86,6 +86,12 @@ def test_a_broken_journal_is_reported_by_text_and_exit_code(journal):
         ("verify", "/nonexistent"),
         ("export", "--journal", "s3://bucket/journal"),
         ("export", "--journal", "unused", "--target", "nowhere"),
+        ("export", "--journal", "unused", "-o", "nonsense=1"),
+        ("export", "--journal", "unused", "-o", "columns=tube"),
+        ("export", "--journal", "unused", "-o", "columns=tube,nonsense"),
+        ("export", "--journal", "unused", "-o", "TUBES=mail"),
+        ("export", "--journal", "unused", "-o", "read=tasks"),
+        ("export", "--journal", "unused", "-o", "endingOffsets=latest"),
         ("report", "--conf", "spark.no.value"),
     ],
 )
@@ -95,6 +101,7 @@ def test_a_refusal_is_one_line(arguments, tmp_path, monkeypatch):
     assert result.exit_code in {1, 2}
     assert "Traceback" not in result.output
     assert "Error: " in result.output.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_java_one_line_says_how_to_install_it(monkeypatch, tmp_path):

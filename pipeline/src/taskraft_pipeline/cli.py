@@ -105,7 +105,7 @@ def pipeline() -> None:
     "more",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Option of the data source, for example tubes=emails,sms; can be repeated.",
+    help="Option of the data source, for example maxOutage=2h; can be repeated.",
 )
 @spark_options
 def export(
@@ -127,7 +127,6 @@ def export(
     from taskraft_pipeline.journal import export as exporting
     from taskraft_pipeline.journal.journal import Journal
     from taskraft_pipeline.journal.outage_watch import OutageWatch
-    from taskraft_pipeline.options import parse
     from taskraft_pipeline.spark_session import CONNECT, spark_session
 
     if master.startswith(CONNECT):
@@ -135,9 +134,10 @@ def export(
     journal = Journal.at(folder)
     outage = FOLLOW_OUTAGE if follow else ONE_RUN_OUTAGE
     options = {"endpoints": endpoints, "maxOutage": outage, **settings(more)}
-    parsed = parse(options)
+    parsed = exporting.export_options(options)
     with journal.locked():
         exporting.prepare(journal, parsed)
+        click.echo("starting Spark; the first batch follows", err=True)
         with spark_session("taskraft export", master, settings=settings(conf)) as spark:
             query = exporting.start(
                 spark,

@@ -6,7 +6,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Final
 
-from taskraft_pipeline.errors import JournalRefused
+from taskraft_pipeline.errors import JournalRefused, OptionInvalid
 from taskraft_pipeline.feed import describe
 from taskraft_pipeline.feed_client import FeedClient
 from taskraft_pipeline.journal.batch_writer import BatchWriter
@@ -27,6 +27,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 QUERY_NAME: Final = "taskraft-journal"
+REFUSED_OPTIONS: Final = ("read", "tubes", "columns", "endingOffsets")
+"""Options that would leave events or columns out, so that a journal could not prove anything."""
+
+
+def export_options(given: Mapping[str, str]) -> Options:
+    """Return the options of an export.
+
+    Raises:
+        OptionInvalid: an option is invalid, or would leave events or columns out of the journal.
+    """
+    names = {name.lower() for name in given}
+    refused = [name for name in REFUSED_OPTIONS if name.lower() in names]
+    if refused:
+        raise OptionInvalid(
+            f"{', '.join(refused)} cannot be combined with an export; a journal has all events"
+            " with all columns, and `load` selects among them"
+        )
+    return parse(given)
 
 
 def prepare(journal: Journal, options: Options) -> None:
