@@ -132,7 +132,7 @@ def run(folder: Path, events: int, seed: int) -> Path:
         for title, query in FINDINGS:
             print(f"\n{title}")
             spark.sql(query).limit(ROWS_MAX).show(ROWS_MAX, truncate=False)
-        written = write_report(report_from_journal(spark, str(journal.root)), report)
+        written = write_report(report_from_journal(spark, str(journal.root)), report).page
         progress.show(f"report: {written}")
     return written
 

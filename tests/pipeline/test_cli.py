@@ -16,6 +16,7 @@ from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.journal.outage_watch import OutageWatch
 from taskraft_pipeline.offsets import Offset
 from taskraft_pipeline.options import parse
+from taskraft_pipeline.spark_session import first_error
 from tests.pipeline.test_journal import publish_batch
 
 
@@ -110,6 +111,27 @@ def test_without_java_one_line_says_how_to_install_it(monkeypatch, tmp_path):
     assert result.exit_code == 1
     assert result.output == f"Error: {java.HINT}\n"
     assert not java.is_sufficient()
+
+
+def test_an_export_that_cannot_start_spark_writes_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    folder = tmp_path / "journal"
+    assert run("export", "--journal", str(folder)).output == f"Error: {java.HINT}\n"
+    monkeypatch.undo()
+    monkeypatch.setattr(java, "is_sufficient", lambda: True)
+    monkeypatch.setitem(doctor.VERSIONS, "pyspark", ((9,), None))
+    result = run("export", "--journal", str(folder))
+    assert result.output.startswith("Error: pyspark: ")
+    assert "required: at least 9" in result.output
+    assert not folder.exists()
+
+
+def test_the_first_line_of_sparks_output_says_why_it_did_not_start():
+    output = "WARNING: Using incubator modules\nInvalid maximum heap size: -Xmxabc\nError: no JVM\n"
+    assert first_error(output) == "Invalid maximum heap size: -Xmxabc"
+    output = 'Using a profile\nException in thread "main" SparkException: no such master\n\tat ...'
+    assert first_error(output) == "SparkException: no such master"
+    assert first_error("WARNING: a module\n\n") == ""
 
 
 def test_an_error_of_the_source_is_printed_without_its_traceback():

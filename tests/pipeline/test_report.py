@@ -18,7 +18,8 @@ from taskraft_pipeline.journal import export
 from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.options import parse
 from taskraft_pipeline.report import compute
-from taskraft_pipeline.report.charts import colours_of
+from taskraft_pipeline.report.chart_look import colours_of
+from taskraft_pipeline.report.charts import CHARTS
 from taskraft_pipeline.report.make import report_from_feed, report_from_journal, write_report
 from taskraft_pipeline.report.report import (
     ALL_TUBES,
@@ -240,7 +241,7 @@ class Cells(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.add(tag)
-        self.sources += [value for name, value in attributes if name in {"src", "href"}]
+        self.sources += [value for name, value in attributes if name in {"src", "srcset", "href"}]
 
     def handle_data(self, data):
         self.cells.append(data)
@@ -252,15 +253,15 @@ def report(events):
 
 
 def test_a_report_is_written_in_every_form(report, tmp_path):
-    page = write_report(report, tmp_path)
+    page = write_report(report, tmp_path).page
     assert {path.name for path in tmp_path.iterdir()} == {
-        "report.html", "report.png", "report.txt", "report.json",
+        "report.html", "report.txt", "report.json",
         "tubes.csv", "transitions.csv", "timeline.csv", "failures.csv", "attempts.csv",
     }  # fmt: skip
-    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
     parser = Cells()
     parser.feed(page.read_text())
-    assert [source[:22] for source in parser.sources] == ["data:image/png;base64,"]
+    assert {source[:22] for source in parser.sources} == {"data:image/png;base64,"}
+    assert len({*parser.sources}) == 2 * len(CHARTS)
     assert "script" not in parser.tags
     assert {"mail", "billing", "thumbnails", ALL_TUBES, "complete"} <= set(parser.cells)
     assert (tmp_path / "report.txt").read_text() == as_text(report)
@@ -279,9 +280,51 @@ def test_the_documentation_lists_each_figure():
         assert f"| `{figure.name}` | {figure.meaning} | {figure.queue} |\n" in page
 
 
+def test_a_report_begins_with_what_has_changed_since_the_last_report(events, tmp_path):
+    early = [event for event in events if event.seq < 800]
+    assert "Since the last report" not in write_report(plain_report(early), tmp_path).text
+    now = plain_report(events)
+    written = write_report(now, tmp_path)
+    before = plain_report(early).total.count("acknowledged")
+    (line,) = [line for line in changes_of(written.text) if line[0] == "all"]
+    assert f"+{now.total.count('acknowledged') - before:,}" in line
+    page = written.page.read_text()
+    assert page.index("Since the last report") < page.index("Throughput")
+    # Nothing has changed since.
+    assert changes_of(write_report(now, tmp_path).text) == []
+
+
+def changes_of(text):
+    """Return the words of the rows of the table of changes."""
+    if "Since the last report" not in text:
+        return []
+    table = text[text.index("Since the last report") :].split("\n\n")[0]
+    return [line.split() for line in table.splitlines()[3:]]
+
+
+def test_a_failure_that_the_last_report_did_not_have_is_new(events, tmp_path):
+    known = [event for event in events if event.reason != "HTTP 503"]
+    write_report(plain_report(known), tmp_path)
+    text = write_report(plain_report(events), tmp_path).text
+    new = text[text.index("New failures") :].split("\n\n")[0]
+    assert "mail: HTTP 503" in new
+    assert "ValueError" not in new
+
+
+@pytest.mark.parametrize("last", ["", "[]", '{"format": 0}'])
+def test_a_last_report_of_another_format_or_source_is_not_compared(events, tmp_path, last):
+    (tmp_path / "report.json").write_text(last)
+    assert "Since" not in write_report(plain_report(events), tmp_path).text
+    other = plain_report(events, "journal elsewhere")
+    assert "Since" not in write_report(other, tmp_path).text
+    fewer = plain_report([event for event in events if event.seq < 800], "journal elsewhere")
+    assert "Since" not in write_report(fewer, tmp_path).text
+
+
 def test_names_cannot_break_the_page(events, tmp_path):
     evil = "<script>alert(1)</script>"
-    page = write_report(plain_report([replace(event, tube=evil) for event in events]), tmp_path)
+    report = plain_report([replace(event, tube=evil) for event in events])
+    page = write_report(report, tmp_path).page
     parser = Cells()
     parser.feed(page.read_text())
     assert "script" not in parser.tags
@@ -301,7 +344,7 @@ def test_many_tubes_share_the_last_colour(events, tmp_path):
     colours = colours_of(report)
     assert (len(colours), [*colours][-1]) == (8, "others")
     assert len({*colours.values()}) == 8
-    assert write_report(report, tmp_path).exists()
+    assert write_report(report, tmp_path).page.exists()
 
 
 def test_a_tube_without_marks_in_the_charts_gets_no_colour(events, tmp_path):
@@ -312,11 +355,11 @@ def test_a_tube_without_marks_in_the_charts_gets_no_colour(events, tmp_path):
     report = plain_report([*events, touched])
     assert "idle" in {tube.name for tube in report.tubes}
     assert "idle" not in colours_of(report)
-    assert write_report(report, tmp_path).exists()
+    assert write_report(report, tmp_path).page.exists()
 
 
 def test_every_form_of_a_report_shows_gaps(report, tmp_path):
     holed = replace(report, parts=[replace(report.parts[0], events=1), *report.parts[1:]])
     assert not holed.is_complete
-    assert "WITH GAPS" in write_report(holed, tmp_path).read_text()
+    assert "WITH GAPS" in write_report(holed, tmp_path).page.read_text()
     assert "WITH GAPS" in as_text(holed)

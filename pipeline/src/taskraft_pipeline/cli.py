@@ -127,7 +127,7 @@ def export(
     from taskraft_pipeline.journal import export as exporting
     from taskraft_pipeline.journal.journal import Journal
     from taskraft_pipeline.journal.outage_watch import OutageWatch
-    from taskraft_pipeline.spark_session import CONNECT, spark_session
+    from taskraft_pipeline.spark_session import CONNECT, check_installation, spark_session
 
     if master.startswith(CONNECT):
         raise click.BadParameter("an export writes files beside its driver; run it on the server")
@@ -135,6 +135,7 @@ def export(
     outage = FOLLOW_OUTAGE if follow else ONE_RUN_OUTAGE
     options = {"endpoints": endpoints, "maxOutage": outage, **settings(more)}
     parsed = exporting.export_options(options)
+    check_installation(master)
     with journal.locked():
         exporting.prepare(journal, parsed)
         click.echo("starting Spark; the first batch follows", err=True)
@@ -316,7 +317,6 @@ def report(
 ) -> None:
     """Report throughput, times, failures and attempts per tube, as tables and charts."""
     from taskraft_pipeline.report.make import report_from_feed, report_from_journal, write_report
-    from taskraft_pipeline.report.tables import as_text
     from taskraft_pipeline.spark_session import spark_session
 
     wanted = tuple(tube.strip() for tube in tubes.split(",") if tube.strip())
@@ -325,8 +325,9 @@ def report(
             found = report_from_feed(spark, endpoints, wanted)
         else:
             found = report_from_journal(spark, folder, wanted)
-    click.echo(as_text(found))
-    click.echo(f"report: {write_report(found, Path(out))}")
+    written = write_report(found, Path(out))
+    click.echo(written.text)
+    click.echo(f"report: {written.page}")
 
 
 @pipeline.command(epilog=examples("taskraft pipeline doctor --journal var/journal"))

@@ -18,9 +18,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from taskraft_pipeline import java
+from taskraft_pipeline.doctor import examine_version
 from taskraft_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -41,10 +43,29 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
 }
 """Settings that results depend on, and settings that reduce output."""
+UNCAUGHT: Final = 'Exception in thread "main" '
 
 
 class JavaMissing(PipelineError):
     """No Java that Spark can use was found."""
+
+
+class SparkUnsuitable(PipelineError):
+    """Spark has an unsupported version, or does not start with these settings."""
+
+
+def check_installation(master: str) -> None:
+    """Check that Spark can start, before anything is written.
+
+    Raises:
+        JavaMissing: Java is missing; the message says how to install it.
+        SparkUnsuitable: PySpark has an unsupported version.
+    """
+    if not master.startswith(CONNECT) and not java.is_sufficient():
+        raise JavaMissing(java.HINT)
+    found = examine_version("pyspark")
+    if not found.is_well:
+        raise SparkUnsuitable(f"pyspark: {found.text}")
 
 
 @contextlib.contextmanager
@@ -65,11 +86,11 @@ def spark_session(
         settings: Spark settings that override all others.
 
     Raises:
-        JavaMissing: Java is missing; the message says how to install it.
+        JavaMissing, SparkUnsuitable: see `check_installation`.
+        SparkUnsuitable: Spark did not start.
     """
+    check_installation(master)
     is_remote = master.startswith(CONNECT)
-    if not is_remote and not java.is_sufficient():
-        raise JavaMissing(java.HINT)
     scratch = Path(tempfile.mkdtemp(prefix="taskraft-spark-"))
     builder = SparkSession.builder.appName(name)
     builder = builder.remote(master) if is_remote else builder.master(master)
@@ -128,10 +149,13 @@ def worker_python(scratch: Path) -> Path:
 
 @contextlib.contextmanager
 def quiet(place: Path) -> Iterator[None]:
-    """Redirect stderr into a file, and print the file if the context fails.
+    """Redirect stderr into a file while Spark starts.
 
     This is the only way to hide a JVM warning about required modules. The JVM keeps the file as its
     stderr.
+
+    Raises:
+        SparkUnsuitable: Spark did not start; the message is the first line of its output.
     """
     sys.stderr.flush()
     with contextlib.ExitStack() as stack:
@@ -141,8 +165,19 @@ def quiet(place: Path) -> Iterator[None]:
             os.dup2(file.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except PySparkException as error:
+            cause = first_error(place.read_text(errors="replace")) or str(error)
+            raise SparkUnsuitable(f"Spark did not start: {cause}") from error
+        finally:
             os.dup2(original, 2)
-            sys.stderr.write(place.read_text(errors="replace"))
-            raise
-        os.dup2(original, 2)
+
+
+def first_error(output: str) -> str:
+    """Return why Spark did not start, from its output; empty if the output does not say why.
+
+    The reason is the uncaught exception, else the first line that is no warning.
+    """
+    lines = [line.strip() for line in output.splitlines()]
+    uncaught = [line.removeprefix(UNCAUGHT) for line in lines if line.startswith(UNCAUGHT)]
+    others = [line for line in lines if line and "WARN" not in line]
+    return next(iter((*uncaught, *others)), "")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.journal.loading import load
-from taskraft_pipeline.report import charts
+from taskraft_pipeline.report.changes import changes, last_report
 from taskraft_pipeline.report.compute import COLUMNS, compute
 from taskraft_pipeline.report.page import page
 from taskraft_pipeline.report.tables import as_json, as_text, csv_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -54,15 +55,26 @@ def report_from_journal(spark: SparkSession, folder: str, tubes: Sequence[str] =
     return compute(changes, f"journal {folder}", is_filtered=bool(tubes))
 
 
-def write_report(report: Report, folder: Path) -> Path:
-    """Write report.html, .png, .txt, .json and CSV tables; return the path of the HTML file."""
+@dataclass(slots=True, frozen=True)
+class WrittenReport:
+    """The HTML file of a report, and the report as text."""
+
+    page: Path
+    text: str
+
+
+def write_report(report: Report, folder: Path) -> WrittenReport:
+    """Write report.html, .txt, .json and CSV tables; replace the last report of the folder.
+
+    The page and the text begin with what has changed since the last report of the same source.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    image = folder / "report.png"
-    charts.save(report, image)
+    changed = changes(report, last_report(folder / "report.json"))
+    text, html = as_text(report, changed), page(report, changed)
     for name, content in csv_files(report).items():
         (folder / name).write_text(content)
-    (folder / "report.txt").write_text(as_text(report))
+    (folder / "report.txt").write_text(text)
     (folder / "report.json").write_text(as_json(report))
     result = folder / "report.html"
-    result.write_text(page(report, image.read_bytes()))
-    return result
+    result.write_text(html)
+    return WrittenReport(result, text)

@@ -6,55 +6,114 @@ import base64
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from taskraft_pipeline.report.chart_look import DARK, LIGHT, colours_of, look_of
+from taskraft_pipeline.report.charts import draw
 from taskraft_pipeline.report.tables import count, duration, headline, ratio, tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft_pipeline.report.chart_look import Theme
     from taskraft_pipeline.report.report import Report
     from taskraft_pipeline.report.tables import Table
 
 STYLE: Final = """
-:root { color-scheme: light; }
-body { font: 15px/1.5 system-ui, sans-serif; color: #22272e; background: #f4f5f7; margin: 0; }
-main { max-width: 1120px; margin: 0 auto; padding: 28px 24px 48px; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 0;
+       color: var(--ink); background: var(--back); }
+main { max-width: 1240px; margin: 0 auto; padding: 28px 24px 48px; }
 h1 { font-size: 26px; margin: 0 0 2px; } h2 { font-size: 17px; margin: 34px 0 10px; }
-p { margin: 0; color: #59626d; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(136px, 1fr)); gap: 12px;
+p { margin: 0; color: var(--faint); }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px;
          margin: 22px 0; }
-.card { background: white; border: 1px solid #e4e7eb; border-radius: 8px; padding: 12px 14px; }
-.card b { display: block; font-size: 21px; font-weight: 650; white-space: nowrap; }
-.card span { color: #59626d; font-size: 13px; }
-.bad b { color: #b3261e; }
-img { width: 100%; background: white; border: 1px solid #e4e7eb; border-radius: 8px; }
-.scroll { overflow-x: auto; background: white; border: 1px solid #e4e7eb; border-radius: 8px; }
+.card, picture, .scroll { background: var(--paper); border: 1px solid var(--grid);
+                          border-radius: 8px; }
+.card { padding: 12px 14px; white-space: nowrap; }
+.card b { display: block; font-size: 21px; font-weight: 650; }
+.card span { color: var(--faint); font-size: 13px; }
+.bad b { color: var(--bad); }
+.key { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 26px 0 10px; padding: 0;
+       list-style: none; }
+.key li::before { content: ""; display: inline-block; width: 12px; height: 12px;
+                  border-radius: 3px; margin-right: 6px; background: var(--tube); }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr));
+          gap: 12px; }
+picture { overflow: hidden; } img { display: block; width: 100%; }
+.scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: 7px 14px; text-align: right; white-space: nowrap; }
-th { font-weight: 600; color: #59626d; font-size: 13px; border-bottom: 1px solid #e4e7eb; }
+th { font-weight: 600; color: var(--faint); font-size: 13px; border-bottom: 1px solid var(--grid); }
 th:first-child, td:first-child { text-align: left; }
 td:last-child { max-width: 420px; overflow: hidden; text-overflow: ellipsis; }
-tr:nth-child(even) td { background: #fafbfc; }
+tr:nth-child(even) td { background: var(--back); }
 """
+BACKS: Final = {LIGHT: ("#f4f5f7", "#b3261e"), DARK: ("#14181d", "#ff8a80")}
+"""Background of the page, and colour of what is wrong, by theme."""
 
 
-def page(report: Report, picture: bytes) -> str:
-    """Return a report with its charts, a PNG, as an HTML document."""
-    encoded = base64.b64encode(picture).decode()
+def page(report: Report, changed: Sequence[Table] = ()) -> str:
+    """Return a report as an HTML document with its charts, in the theme of the reader.
+
+    Args:
+        report: the report.
+        changed: tables of what has changed since the last report.
+    """
     content = "\n".join(html_table(table) for table in tables(report) if table.rows)
     percentiles = "exact" if report.is_exact else "within 0.01 % of rank"
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>taskraft report</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><style>{themes()}{STYLE}</style></head>
 <body><main>
 <h1>taskraft report</h1>
 <p>{escape(report.source)}: {escape(headline(report))}</p>
 <div class="cards">{cards(report)}</div>
-<img alt="Throughput, backlog, times, failures and attempts" src="data:image/png;base64,{encoded}">
+{"".join(html_table(table) for table in changed if table.rows)}
+{key(report)}
+<div class="charts">{pictures(report)}</div>
 {content}
 <h2>How to read it</h2>
 <p>A task waits from the time it becomes ready until it is taken. It runs from the take until it
-leaves the state TAKEN, for whatever reason. Times are the cluster's
-time in UTC; percentiles are {percentiles}.</p>
+leaves the state TAKEN, for whatever reason. Times are the cluster's time in UTC; percentiles are
+{percentiles}.</p>
 </main></body></html>
 """
+
+
+def themes() -> str:
+    """Return the style rules with the colours of both themes."""
+
+    def colours(theme: Theme) -> str:
+        back, bad = BACKS[theme]
+        return (
+            f":root {{ --ink: {theme.ink}; --faint: {theme.faint}; --grid: {theme.grid};"
+            f" --paper: {theme.paper}; --back: {back}; --bad: {bad}; }}"
+        )
+
+    return f"{colours(LIGHT)} @media (prefers-color-scheme: dark) {{ {colours(DARK)} }}"
+
+
+def key(report: Report) -> str:
+    """Return the colours of the tubes as HTML."""
+    tubes = "".join(
+        f'<li style="--tube: {colour}">{escape(name)}</li>'
+        for name, colour in colours_of(report).items()
+    )
+    return f'<ul class="key">{tubes}</ul>'
+
+
+def pictures(report: Report) -> str:
+    """Return the charts as HTML, each for both themes."""
+    dark = draw(report, look_of(report, DARK))
+    return "".join(
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{inline(dark[title])}">'
+        f'<img alt="{title}" src="{inline(image)}"></picture>'
+        for title, image in draw(report, look_of(report, LIGHT)).items()
+    )
+
+
+def inline(image: bytes) -> str:
+    """Return a PNG as a URL with its content."""
+    return f"data:image/png;base64,{base64.b64encode(image).decode()}"
 
 
 def cards(report: Report) -> str:
@@ -63,7 +122,7 @@ def cards(report: Report) -> str:
     shown = [
         (count(total.count("put")), "tasks put"),
         (count(total.count("acknowledged")), "tasks acknowledged"),
-        (ratio(total.acks_per_second), "acknowledged per second"),
+        (ratio(total.acks_per_second), "acknowledged/s"),
         (duration(total.wait.at(0.5)), "median wait"),
         (duration(total.run.at(0.5)), "median run"),
         (count(total.count("failed")), "failed attempts"),

@@ -20,6 +20,8 @@ Cell: TypeAlias = str | int | float | None
 
 NONE: Final = "-"
 """Content of a cell without a value."""
+JSON_FORMAT: Final = 1
+"""Format of report.json; a report of another format is not compared with a later one."""
 USUAL_FIGURES: Final = frozenset(("put", "taken", "acknowledged", "failed", "buried", "expired"))
 """Figures that the table of tubes shows also if they are 0."""
 STATES: Final = ("ready", "delayed", "held", "taken", "buried", "done", "zombie")
@@ -185,15 +187,16 @@ def proof(report: Report) -> str:
     return "every event exactly once" if report.is_complete else "WITH GAPS"
 
 
-def as_text(report: Report) -> str:
-    """Return the whole report as text."""
-    found = [text(table) for table in tables(report) if table.rows]
+def as_text(report: Report, changed: Sequence[Table] = ()) -> str:
+    """Return the whole report as text, with what has changed at the top."""
+    found = [text(table) for table in (*changed, *tables(report)) if table.rows]
     return "\n\n".join([f"{report.source}: {headline(report)}", *found]) + "\n"
 
 
 def as_json(report: Report) -> str:
     """Return all numbers of a report as JSON."""
-    return json.dumps({**asdict(report), "is_complete": report.is_complete}, indent=1) + "\n"
+    found = {"format": JSON_FORMAT, **asdict(report), "is_complete": report.is_complete}
+    return json.dumps(found, indent=1) + "\n"
 
 
 def csv_files(report: Report) -> dict[str, str]:
