@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import sys
 import time
+import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TextIO
@@ -24,6 +25,8 @@ TUBE: Final = "files"
 THREADS: Final = 16
 TIMEOUT: Final = "30s"
 """Time limit of a settlement; longer than any failover, so that no outcome stays unknown."""
+
+FAILING: Final = 50
 
 
 class DeliveryRecorder(Middleware):
@@ -75,8 +78,23 @@ class DeliveryRecorder(Middleware):
         self._records.write(record.to_json())
 
 
+class FailingReads(Middleware):
+    """Lets the first attempt of one in ``FAILING`` files fail, so that the report has failures."""
+
+    async def run(self, ctx: Context, call_next: Callable[[], Awaitable[object]]) -> object:
+        """Run the handler, unless this attempt is to fail.
+
+        Raises:
+            TimeoutError: this attempt is to fail.
+        """
+        path = ctx.task.json()["path"]
+        if ctx.task.attempt == 1 and zlib.crc32(path.encode()) % FAILING == 0:
+            raise TimeoutError(f"reading {path} took longer than 5 s")
+        return await call_next()
+
+
 recorder = DeliveryRecorder()
-app = App("demo", middleware=[recorder])
+app = App("demo", middleware=[recorder, FailingReads()])
 
 
 @app.task(name="examine", tube=TUBE, keep_result=0)

@@ -19,3 +19,6 @@ def test_the_demo_loses_nothing_when_its_leader_is_killed(tmp_path):
     assert "starts again" in done.stdout
     assert "0 by the consumers' records, 0 by the change feed" in done.stdout
     assert "verdict                 OK" in done.stdout
+    assert "again         0 leases ended without ack" not in done.stdout, (
+        "the report would show no failure"
+    )
