@@ -11,13 +11,15 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from taskraft import TaskraftError
 from tests.cluster.volume import NoVolumes
+from tests.drill import spark_deaths
 from tests.drill.drill_run import Drill, DrillRun, Result
 from tests.drill.drill_table import DRILLS
 from tests.drill.judge import judge_file, summary
@@ -26,7 +28,7 @@ from tools.local_node import NodeFailed
 from tools.packet_links import NoNamespaces
 from tools.preload import CompilerMissing
 
-UNSUPPORTED = (CompilerMissing, NoNamespaces, NoVolumes)
+UNSUPPORTED = (CompilerMissing, NoNamespaces, NoVolumes, spark_deaths.JavaTooOld)
 """Errors that say what this machine lacks for a drill."""
 
 HEAD = (
@@ -80,28 +82,31 @@ def main() -> int:
     if options.judge:
         return judge_files(options.judge)
     if options.list:
-        print("\n".join(drill.name for drill in DRILLS))
+        print("\n".join((*(drill.name for drill in DRILLS), spark_deaths.NAME)))
         return 0
-    unknown = set(options.names) - {drill.name for drill in DRILLS}
+    unknown = set(options.names) - {*(drill.name for drill in DRILLS), spark_deaths.NAME}
     if unknown:
         parser.error(f"unknown drills: {' '.join(sorted(unknown))}; --list prints the names")
     drills = [drill for drill in DRILLS if not options.names or drill.name in options.names]
     if options.seconds is not None:
         drills = [replace(drill, seconds=options.seconds) for drill in drills]
+    runs = [(drill.name, partial(history_drill, drill)) for drill in drills]
+    if not options.names or spark_deaths.NAME in options.names:
+        runs.append((spark_deaths.NAME, spark_drill))
     results, wrong = [], []
     print(HEAD, flush=True)
-    for drill in drills:
+    for name, drill_run in runs:
         try:
-            result = run(drill, options.seed)
+            result = run(name, drill_run, options.seed)
         except UNSUPPORTED as error:
-            print(f"{drill.name:16} skipped: {error}", flush=True)
+            print(f"{name:16} skipped: {error}", flush=True)
             continue
         if result is not None:
             results.append(result)
         if result is None or not result.is_right:
-            wrong.append(drill.name)
+            wrong.append(name)
     faults = sum(result.faults for result in results)
-    print(f"{len(drills)} drills, {faults} faults; failed: {' '.join(wrong) or 'none'}")
+    print(f"{len(runs)} drills, {faults} faults; failed: {' '.join(wrong) or 'none'}")
     now = datetime.now(UTC)
     record = record_of(results, wrong, options.seed, now)
     write_record(record, FOLDER / f"{now:%Y-%m-%d-%H%M%S}-{options.seed}.json")
@@ -127,16 +132,26 @@ def record_of(
     )
 
 
-def run(drill: Drill, seed: int) -> Result | None:
+def history_drill(drill: Drill, folder: Path, history: Path, seed: int) -> Result:
+    """Run a drill of the table, and judge its history."""
+    return DrillRun(drill, folder, history, seed).run()
+
+
+def spark_drill(folder: Path, _: Path, seed: int) -> Result:
+    """Run the drill of the export, which judges the journal and has no history."""
+    return spark_deaths.run(folder, seed)
+
+
+def run(name: str, drill_run: Callable[[Path, Path, int], Result], seed: int) -> Result | None:
     """Run a drill and print its line; None if the nodes failed, with the reason on stderr."""
     with tempfile.TemporaryDirectory(prefix="taskraft-drill-") as folder:
         kept = Path(os.environ.get("HISTORY") or folder)
         kept.mkdir(parents=True, exist_ok=True)
-        history = kept / f"{drill.name}-{seed}.jsonl"
+        history = kept / f"{name}-{seed}.jsonl"
         try:
-            result = DrillRun(drill, Path(folder) / drill.name, history, seed).run()
+            result = drill_run(Path(folder) / name, history, seed)
         except (NodeFailed, AssertionError, TaskraftError, TimeoutError, OSError):
-            print(f"{drill.name:16} did not end; history: {history}", flush=True)
+            print(f"{name:16} did not end; history: {history}", flush=True)
             traceback.print_exc()
             return None
     print(line_of(result), flush=True)
