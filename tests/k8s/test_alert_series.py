@@ -80,6 +80,10 @@ TROUBLES = {
     "TaskraftBacklogOld": Trouble(
         (pod("taskraft_oldest_ready_age_seconds", "7200", tube="mail"),), {"tube": "mail"}
     ),
+    "TaskraftFeedConsumerLost": Trouble(
+        (pod("taskraft_feed_consumer_lost_events", "1", consumer="journal"),),
+        {"consumer": "journal"},
+    ),
     "TaskraftTasksBuried": Trouble(
         (pod("taskraft_tasks", "0+5", tube="mail", state="buried"),), {"tube": "mail"}
     ),

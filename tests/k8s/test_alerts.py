@@ -35,6 +35,8 @@ PAGES = sorted(
 METRIC = re.compile(r"\b(?:taskraft|process)_[a-z_]+")
 ABSENT_UNTIL_NEEDED = {
     "taskraft_certificate_expires_timestamp_seconds",  # only with certificates
+    "taskraft_feed_consumer_lag_events",  # only with a named consumer of the feed
+    "taskraft_feed_consumer_lost_events",
     "taskraft_scrub_age_seconds",  # only after a complete pass
     "taskraft_snapshot_age_seconds",  # only after a snapshot
     "taskraft_wall_clock_deviation_seconds",  # only while a majority agrees

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from taskraft_pipeline.journal.batch_writer import PublishedBatch
 
-FOLLOW_OUTAGE: Final = "1h"
-"""Maximum time without an answer from any node, for an export that follows the feed."""
+FOLLOW_OUTAGE: Final = "7d"
+"""Maximum time without an answer from any node, for an export that follows the feed: as long as
+retention waits for the export by default."""
 ONE_RUN_OUTAGE: Final = "1m"
 """Maximum time without an answer from any node, for an export that ends."""
 WATCH_SECONDS: Final = 5
@@ -121,8 +122,8 @@ def export(
 
     The export can be killed at any time and started again. The nodes keep events until they are in
     the journal: for consumerTtl (7d) after the last batch, up to the maximum size of the feed.
-    With failOnDataLoss=false, a gap is recorded. With --follow, the export waits up to an hour for
-    nodes that do not answer (maxOutage).
+    With failOnDataLoss=false, a gap is recorded. With --follow, the export waits up to 7 days for
+    nodes that do not answer (maxOutage), and says so.
     """
     from taskraft_pipeline.journal import export as exporting
     from taskraft_pipeline.journal.journal import Journal

@@ -1,5 +1,7 @@
 """Raft metrics carry the label of their group."""
 
+from types import SimpleNamespace
+
 from prometheus_client import CollectorRegistry, generate_latest
 
 from taskraft_replication.core.types import MemberInfo
@@ -7,6 +9,7 @@ from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.node import Node
 from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
+from taskraft_service.process.metrics.node import consumer_metrics
 from taskraft_service.process.metrics.raft import RaftCollector
 from tests.replication.counting_machine import CountingMachine
 
@@ -34,3 +37,24 @@ async def test_metrics_of_two_groups_have_different_labels(tmp_path):
     assert {"taskraft_term", "taskraft_log_syncs_total", "taskraft_entry_bytes_sum"} <= of_groups[0]
     for node in nodes:
         node._directory.release()
+
+
+def test_a_consumer_is_behind_by_events_and_has_lost_those_below_the_feed():
+    views = [
+        SimpleNamespace(partition=partition, low_seq=10, high_seq=100) for partition in range(3)
+    ]
+    consumers = [
+        SimpleNamespace(name="journal", next_seq={0: 100, 1: 4, 2: 12}),
+        SimpleNamespace(name="new", next_seq={}),
+    ]
+    found = {
+        (metric.name.removeprefix("taskraft_feed_consumer_"), *sample.labels.values()): sample.value
+        for metric in consumer_metrics(views, consumers)
+        for sample in metric.samples
+    }
+    assert found == {
+        ("lag_events", "journal"): 96 + 88,
+        ("lag_events", "new"): 0,
+        ("lost_events", "journal"): 6,
+        ("lost_events", "new"): 0,
+    }

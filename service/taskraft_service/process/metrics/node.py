@@ -21,6 +21,8 @@ from taskraft_service.leader.proposer import Proposer
 from taskraft_service.leader.temporary.temporary_tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.state_machine import QueueMachine
+from taskraft_service.queue.feed.feed_consumers import ConsumerView
+from taskraft_service.queue.feed.feed_partition import PartitionView
 from taskraft_service.storage.disk_monitor import DiskMonitor
 
 
@@ -178,3 +180,31 @@ class NodeCollector(Collector):
             low.add_metric((str(view.partition),), view.low_seq)
         yield high
         yield low
+        queue = self._machine.queue
+        yield from consumer_metrics(queue.feed.views(), queue.consumers())
+
+
+def consumer_metrics(
+    views: Sequence[PartitionView], consumers: Sequence[ConsumerView]
+) -> Iterator[Metric]:
+    """Yield how far each named consumer is behind, and how many events it can no longer read.
+
+    Partitions that a consumer has not committed are not counted.
+    """
+    lag = GaugeMetricFamily(
+        "taskraft_feed_consumer_lag_events",
+        "Events of the feed that a named consumer has not committed.",
+        labels=("consumer",),
+    )
+    lost = GaugeMetricFamily(
+        "taskraft_feed_consumer_lost_events",
+        "Events that retention removed before a named consumer committed them.",
+        labels=("consumer",),
+    )
+    for consumer in consumers:
+        positions = consumer.next_seq
+        read = [(view, positions[view.partition]) for view in views if view.partition in positions]
+        lag.add_metric((consumer.name,), sum(max(view.high_seq - seq, 0) for view, seq in read))
+        lost.add_metric((consumer.name,), sum(max(view.low_seq - seq, 0) for view, seq in read))
+    yield lag
+    yield lost
