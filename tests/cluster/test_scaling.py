@@ -5,7 +5,9 @@ voters, a node whose volume is lost comes back, and nodes that have all lost the
 found an empty cluster.
 """
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import pytest
 from taskraft import Client
 from taskraft.v1.cluster_service_pb2 import Member
 from tests.cluster.test_member_replacement import members_of, ready_page
+from tests.cluster.test_membership import last_words
+from tests.turns import blocked_until
 from tools.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -85,6 +89,62 @@ def test_a_cluster_grows_to_five_and_shrinks_to_three_without_losing_a_task(clus
         await_voters(cluster, "n1", "n2", "n3")
         tasks = client.take_many("work", 100, wait="5s")
         assert sorted(int(task.payload) for task in tasks) == list(range(20))
+
+
+def test_nodes_above_the_wanted_number_leave_one_by_one_and_others_stay_members(cluster, tmp_path):
+    wanted = tmp_path / "replicas"
+    further = [further_node(cluster, name) for name in ("n-3", "n-4")]
+    for node in further:
+        node.environment = {**node.environment, "TASKRAFT_REPLICAS_FILE": str(wanted)}
+        node.start()
+    await_voters(cluster, "n-3", "n-4", "n1", "n2", "n3")
+    with Client(cluster.target) as client:
+        client.tube("work").put(b"kept")
+        client.transfer_leadership("n-4")
+    # Without the file, and with a number that is not above the ordinal, nobody leaves.
+    for text in (None, "5"):
+        if text is not None:
+            wanted.write_text(text)
+        further[1].stop()
+        further[1].start()
+        cluster.wait_ready()
+        await_voters(cluster, "n-3", "n-4", "n1", "n2", "n3")
+    wanted.write_text("3")
+    for node in further:
+        os.kill(node.pid, signal.SIGTERM)
+    assert [node.wait(SCALED_MS_MAX) for node in further] == [0, 0]
+    await_voters(cluster, "n1", "n2", "n3")
+    with Client(cluster.target) as client:
+        assert [task.payload for task in client.take_many("work", 2, wait="5s")] == [b"kept"]
+    # The volume of a member that has left is refused, and an empty one too: one line each.
+    for reason in ("it must join again, with an empty data directory", "n-4 does not join"):
+        further[1].start()
+        assert further[1].wait(SCALED_MS_MAX) == 1
+        assert reason in last_words(further[1])
+        lose_volume(further[1])
+    await_voters(cluster, "n1", "n2", "n3")
+
+
+def test_a_stopping_node_never_leaves_less_than_a_majority(cluster, tmp_path):
+    """One of four voters is down, so without n-3 two of three remain; then n-3 may leave."""
+    wanted = tmp_path / "replicas"
+    wanted.write_text("4")
+    node = further_node(cluster, "n-3")
+    node.environment = {**node.environment, "TASKRAFT_REPLICAS_FILE": str(wanted)}
+    node.start()
+    await_voters(cluster, "n-3", "n1", "n2", "n3")
+    wanted.write_text("3")
+    followers = [each for each in cluster.nodes[:3] if each is not cluster.leader()][:2]
+    for each in followers:
+        each.kill()
+    os.kill(node.pid, signal.SIGTERM)
+    blocked_until(lambda: "not removed yet" in node.log.read_text())
+    assert node.is_running
+    followers[0].start()
+    assert node.wait(SCALED_MS_MAX) == 0
+    assert "the node has left its cluster" in node.log.read_text()
+    followers[1].start()
+    await_voters(cluster, "n1", "n2", "n3")
 
 
 def test_founders_that_have_all_lost_their_volumes_do_not_found_an_empty_cluster(cluster):

@@ -2,9 +2,11 @@
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from taskraft_service.cluster.departure import LEAVE_SECONDS
 from taskraft_service.config.server_config import ServerConfig, read_config
 from tools import manifests
 
@@ -214,7 +216,15 @@ def test_probes_use_the_http_port(container, probe):
 def test_the_grace_period_covers_a_leadership_transfer(pod, container, environments):
     assert container["lifecycle"]["preStop"] == {"sleep": {"seconds": 3}}
     grace_ms = node_config(environments[0]).stop_grace_ms + 3_000
-    assert pod["terminationGracePeriodSeconds"] * 1000 >= 2 * grace_ms
+    leave_ms = LEAVE_SECONDS * 1000
+    assert pod["terminationGracePeriodSeconds"] * 1000 >= 2 * grace_ms + leave_ms
+
+
+def test_a_pod_sees_the_wanted_number_of_pods_without_a_token(pod, container, environments):
+    (size,) = (volume for volume in pod["volumes"] if volume["name"] == "size")
+    assert size["configMap"] == {"name": "taskraft-size", "optional": True}
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "size")
+    assert node_config(environments[0]).replicas_file == Path(mount["mountPath"]) / "replicas"
 
 
 def test_the_pod_runs_with_restricted_privileges(pod, container):

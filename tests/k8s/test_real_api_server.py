@@ -40,6 +40,7 @@ DEFINITIONS = (
     (PROMETHEUS_OPERATOR, f"{OPERATOR_FILES}servicemonitors.yaml"),
     (PROMETHEUS_OPERATOR, f"{OPERATOR_FILES}prometheusrules.yaml"),
 )
+NO_MAJORITY = "run `taskraft cluster recover --force-new` on the survivor"
 HOSTS = ("host-1", "host-2", "host-3", "host-4", "host-5")
 TARGET = f"taskraft-0.taskraft-peers.{NAMESPACE}.svc:7401"
 FOLLOWED_SECONDS_MAX = 5.0
@@ -111,6 +112,53 @@ def put_and_count(number):
         return client.tube("work").stats().tasks.ready
 
 
+def removed(size, wanted):
+    """Return the names of the pods that end, from the highest ordinal down."""
+    return [f"taskraft-{ordinal}" for ordinal in range(size - 1, wanted - 1, -1)]
+
+
+def want(api, cluster, number):
+    """Tell the pods the wanted number, and wait until all of them see the number."""
+    in_namespace(api, "create", "configmap", "taskraft-size", f"--from-literal=replicas={number}")
+    files = [cluster.config.folder(name) / "size/replicas" for name in cluster.pods]
+    blocked_until(lambda: all(each.exists() and each.read_text() for each in files))
+
+
+def scale_down(api, cluster, number):
+    """Let all pods above a number end at once, as docs/members.md says."""
+    names = removed(len(cluster.pods), number)
+    want(api, cluster, number)
+    in_namespace(api, "scale", "statefulset", "taskraft", f"--replicas={number}")
+    for name in names:
+        in_namespace(api, "wait", "--for=delete", f"pod/{name}", "--timeout=120s")
+        assert "the node has left its cluster" in cluster.log(name).read_text()
+        cluster.log(name).write_text("")
+    in_namespace(api, "delete", "configmap", "taskraft-size")
+
+
+def replace_volume(api, cluster, name):
+    """Delete the volume of a pod, and the pod."""
+    in_namespace(api, "delete", "pvc", f"data-{name}", "--wait=false")
+    cluster.before_start[name] = lambda: shutil.rmtree(cluster.volume(name))
+    in_namespace(api, "delete", "pod", name)
+
+
+def last_line(cluster, name):
+    """Return the last line for the operator in the log of a pod; empty: there is none."""
+    lines = cluster.log(name).read_text().splitlines()
+    return next((line for line in reversed(lines) if line.startswith("taskraft: ")), "")
+
+
+def await_line(cluster, name, text):
+    """Wait until a pod has exited with one line."""
+    blocked_until(lambda: name in cluster.pods and text in last_line(cluster, name))
+
+
+def ready_text(cluster, name):
+    pod = cluster.pods.get(name)
+    return "" if pod is None else pod.page("/readyz")[1]
+
+
 def test_the_server_accepts_every_manifest_without_a_warning(api, tmp_path):
     for module, file in DEFINITIONS:
         path = module_folder(module, tmp_path) / file
@@ -140,11 +188,12 @@ def test_the_server_accepts_the_commands_of_the_pages(api, cluster, tmp_path):
     """Commands that change something are dry runs here; other tests of this file run them."""
     (tmp_path / "access.toml").touch()
     (tmp_path / "k8s").symlink_to(manifests.ROOT)
-    api.kubectl("-n", "taskraft", "create", "configmap", "taskraft-bootstrap")
+    for name in ("taskraft-bootstrap", "taskraft-size"):
+        api.kubectl("-n", "taskraft", "create", "configmap", name)
     commands = [*commands_of("kubernetes.md"), *commands_of("members.md")]
     assert len(commands) > 8
     for words in commands:
-        if "rollout" in words or "pvc" in words:
+        if not {"rollout", "pvc", "exec", "wait"}.isdisjoint(words):
             continue  # the pods of the overlay `prod` do not run here
         is_there = "create" in words and "configmap" in words
         done = api.kubectl(*words, "--dry-run=server", cwd=tmp_path, is_checked=not is_there)
@@ -227,12 +276,99 @@ def test_a_cluster_scales_to_five_and_back(api, cluster):
     assert put_and_count(5) == tasks + 1
 
 
+def test_two_pods_that_end_at_once_leave_one_after_the_other(api, cluster):
+    before, tasks = members(), put_and_count(8)
+    in_namespace(api, "scale", "statefulset", "taskraft", "--replicas=5")
+    await_rollout(api, 5)
+    await_voters(5)
+    scale_down(api, cluster, 3)
+    assert members() == before
+    assert put_and_count(9) == tasks + 1
+
+
+def test_the_old_volume_of_a_removed_member_is_refused(api, cluster):
+    """Ordinal 3 comes back with its old volume, and becomes a member with an empty one."""
+    before, tasks = members(), put_and_count(10)
+    in_namespace(api, "scale", "statefulset", "taskraft", "--replicas=4")
+    await_line(cluster, "taskraft-3", "it must join again, with an empty data directory")
+    assert members() == before
+    replace_volume(api, cluster, "taskraft-3")
+    await_rollout(api, 4)
+    await_voters(4)
+    scale_down(api, cluster, 3)
+    assert members() == before
+    assert put_and_count(11) == tasks + 1
+
+
+def test_a_cluster_scales_to_one_and_back(api, cluster):
+    """The overlay always permits the founding, and the empty volumes found no second cluster."""
+    before, tasks = members(), put_and_count(12)
+    scale_down(api, cluster, 1)
+    assert members() == {"taskraft-0": before["taskraft-0"]}
+    assert put_and_count(13) == tasks + 1
+    for size in (2, 3):
+        name = f"taskraft-{size - 1}"
+        in_namespace(api, "scale", "statefulset", "taskraft", f"--replicas={size}")
+        await_line(cluster, name, "it must join again, with an empty data directory")
+        replace_volume(api, cluster, name)
+        await_rollout(api, size)
+        await_voters(size)
+        assert put_and_count(12 + size) == tasks + size
+    scale_down(api, cluster, 2)
+    await_voters(2)
+    assert put_and_count(16) == tasks + 4
+    in_namespace(api, "scale", "statefulset", "taskraft", "--replicas=3")
+    await_line(cluster, "taskraft-2", "it must join again, with an empty data directory")
+    replace_volume(api, cluster, "taskraft-2")
+    await_rollout(api)
+    await_voters(3)
+    assert put_and_count(17) == tasks + 5
+
+
+def test_a_pod_above_the_wanted_number_does_not_join(api, cluster):
+    before = members()
+    want(api, cluster, 3)
+    shutil.rmtree(cluster.volume("taskraft-3"), ignore_errors=True)
+    in_namespace(api, "scale", "statefulset", "taskraft", "--replicas=4")
+    await_line(cluster, "taskraft-3", "taskraft-3 does not join")
+    in_namespace(api, "scale", "statefulset", "taskraft", "--replicas=3")
+    in_namespace(api, "delete", "configmap", "taskraft-size")
+    in_namespace(api, "wait", "--for=delete", "pod/taskraft-3", "--timeout=120s")
+    assert members() == before
+
+
+def test_a_wrong_bootstrap_mark_stops_only_the_pods_that_start(api, cluster):
+    before, tasks = members(), put_and_count(18)
+    in_namespace(api, "create", "configmap", "taskraft-bootstrap", "--from-literal=allow=perhaps")
+    in_namespace(api, "delete", "pod", "taskraft-2")
+    await_line(cluster, "taskraft-2", "bootstrap: Input should be a valid boolean")
+    assert put_and_count(19) == tasks + 1
+    in_namespace(api, "delete", "configmap", "taskraft-bootstrap")
+    in_namespace(api, "delete", "pod", "taskraft-2")
+    await_rollout(api)
+    assert members() == before
+    assert put_and_count(20) == tasks + 2
+
+
+def test_two_empty_volumes_at_once_found_no_second_cluster(api, cluster):
+    """Both pods may found. The old volumes return, and nothing is lost."""
+    before, tasks = members(), put_and_count(21)
+    lost = ("taskraft-1", "taskraft-2")
+    for name in lost:
+        cluster.lose_volume(name)
+    in_namespace(api, "delete", "pod", *lost)
+    blocked_until(lambda: all(NO_MAJORITY in ready_text(cluster, name) for name in lost))
+    for name in lost:
+        cluster.return_volume(name)
+    in_namespace(api, "delete", "pod", *lost)
+    await_rollout(api)
+    assert members() == before
+    assert put_and_count(22) == tasks + 1
+
+
 def test_a_pod_with_a_lost_volume_comes_back_as_a_new_member(api, cluster):
     before, tasks = members(), put_and_count(6)
-    in_namespace(api, "delete", "pvc", "data-taskraft-2", "--wait=false")
-    in_namespace(api, "delete", "pod", "taskraft-2", "--wait=false")
-    blocked_until(lambda: "taskraft-2" not in cluster.pods)
-    shutil.rmtree(cluster.volume("taskraft-2"), ignore_errors=True)
+    replace_volume(api, cluster, "taskraft-2")
 
     def is_replaced():
         now = members()

@@ -254,6 +254,7 @@ class AuthenticatedCaller:
 _OWN_REQUESTS: Final = (
     cluster_service_pb2.AddMemberRequest,
     cluster_service_pb2.PromoteMemberRequest,
+    cluster_service_pb2.RemoveMemberRequest,
 )
 """Requests that a node may send about itself."""
 _SHARED_READS: Final = (tube_service_pb2.GetHistoryRequest,)
@@ -263,7 +264,7 @@ _SHARED_READS: Final = (tube_service_pb2.GetHistoryRequest,)
 class NodeCaller:
     """A node that calls on its own behalf.
 
-    The node may only ask to become a member and a voter, and read the samples of other nodes.
+    The node may only ask for its own membership, and read the samples of other nodes.
     """
 
     PREFIX: Final = "node/"

@@ -27,6 +27,7 @@ from taskraft_service.cluster.member_requests import (
     RETRYABLE,
     send_add_member,
 )
+from taskraft_service.cluster.wanted_size import WantedSizeInvalid, excess_size
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.storage.directory import POINTER, STATE_DIRECTORY
@@ -144,8 +145,10 @@ async def resolve_member_identity(
     stored = await asyncio.to_thread(stored_member, config.data_dir, GROUP_ID)
     if stored.identity is None and not config.is_joiner:
         await asyncio.to_thread(_check_no_other_state, config)
-        if not config.bootstrap:
-            raise DataMissing("the data directory is empty, and bootstrap is false")
+    if stored.identity is None:
+        await asyncio.to_thread(_check_wanted, config)
+    if stored.identity is None and not config.is_joiner and not config.bootstrap:
+        raise DataMissing("the data directory is empty, and bootstrap is false")
     identity = known_identity(config, stored)
     if identity is not None:
         return identity
@@ -227,6 +230,23 @@ def _check_no_other_state(config: ServerConfig) -> None:
         raise LogDamaged(f"the state belongs to member {found.get('member_id')}, without a log")
 
 
+def _check_wanted(config: ServerConfig) -> None:
+    """Check that the operator wants a node with an empty data directory.
+
+    Raises:
+        JoinRefused: the ordinal of the node is not below the wanted number of nodes.
+    """
+    try:
+        wanted = excess_size(config)
+    except WantedSizeInvalid as error:
+        raise JoinRefused(f"the data directory is empty, and {error}") from error
+    if wanted is not None:
+        raise JoinRefused(
+            f"{config.node_name} does not join: {config.replicas_file} has the number {wanted}, so"
+            f" only nodes with an ordinal below {wanted} join; raise the number, or stop the node"
+        )
+
+
 def _check_lost(config: ServerConfig, lost: LostMember) -> None:
     """Check that a lost member is this node.
 
@@ -262,19 +282,24 @@ async def _ask_to_replace(
 ) -> int:
     """Ask the nodes of the cluster in turn until one accepts a new member; return its id.
 
+    A node that never knew its member id joins if the cluster has no member of its name: the member
+    was removed before the data was lost.
+
     Raises:
         JoinRefused: the cluster has no such member, or refuses the node for good.
     """
     identity = MemberIdentity(config.member, (), lost.directory_id)
-    said = ""
+    said, is_member = "", True
     for address in cycle(replacement_targets(config, has_certificates=security is not None)):
         request = add_member_request(config, identity)
-        request.replaces_member, request.replaced_id = True, lost.member_id
+        request.replaces_member, request.replaced_id = is_member, lost.member_id
         try:
             member_id = await send_add_member(address, request, security)
         except grpc.aio.AioRpcError as error:
             reason = f"{address}: {error.details()}"
-            if error.code() in FINAL:
+            if error.code() is grpc.StatusCode.NOT_FOUND and is_member and not lost.member_id:
+                is_member = False
+            elif error.code() in FINAL:
                 raise JoinRefused(f"the lost member cannot be replaced: {reason}") from error
             if error.code() in RETRYABLE:
                 reason += f"; {NO_MAJORITY}"
@@ -284,7 +309,7 @@ async def _ask_to_replace(
             said = reason
         else:
             log.warning(
-                "this node replaces a lost member",
+                "this node replaces a lost member" if is_member else "this node joins again",
                 lost=lost.reason,
                 old=lost.member_id,
                 new=member_id,

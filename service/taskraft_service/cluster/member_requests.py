@@ -57,6 +57,17 @@ async def send_promote_member(
     await ask(address, security, lambda stub: stub.PromoteMember(request, timeout=ASK_SECONDS))
 
 
+async def send_remove_member(
+    address: str, request: pb.RemoveMemberRequest, security: PeerSecurity | None
+) -> None:
+    """Send the request to one node, or to the leader that the node names.
+
+    Raises:
+        grpc.aio.AioRpcError: the node refused or did not answer.
+    """
+    await ask(address, security, lambda stub: stub.RemoveMember(request, timeout=ASK_SECONDS))
+
+
 async def ask(
     address: str,
     security: PeerSecurity | None,

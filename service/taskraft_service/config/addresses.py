@@ -28,6 +28,12 @@ class PeerAddress:
     """Address at which clients, and followers that forward calls, reach this member."""
 
 
+def ordinal_of(name: str) -> int | None:
+    """Return the number after the last hyphen at the end of a node's name, or None."""
+    found = _ORDINAL.search(name)
+    return int(found[1]) if found else None
+
+
 def port_of(address: str) -> int:
     """Return the port of ``host:port``.
 
@@ -62,8 +68,8 @@ def parse_peers(text: str, client_port: int) -> tuple[PeerAddress, ...]:
             raise ConfigInvalid(
                 f'TASKRAFT_PEERS: "{part}" is not name=[id@]host:port[/client_host:client_port]'
             )
-        ordinal = _ORDINAL.search(match["name"])
-        member_id = int(match["id"] or (int(ordinal[1]) if ordinal else place) + 1)
+        ordinal = ordinal_of(match["name"])
+        member_id = int(match["id"] or (place if ordinal is None else ordinal) + 1)
         port_of(match["peer"])
         client = match["client"] or f"{host_of(match['peer'])}:{client_port}"
         port_of(client)

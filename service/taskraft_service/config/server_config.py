@@ -26,6 +26,7 @@ from taskraft_service.config.addresses import (
     ConfigInvalid,
     PeerAddress,
     host_of,
+    ordinal_of,
     parse_peers,
     port_of,
 )
@@ -108,6 +109,12 @@ class ServerConfig(SecuritySettings, StorageSettings):
     vote is damaged or missing. `always`: also if the data directory is empty, but the cluster knows
     the name of this node. `off`: never; the node does not start. See [disaster.md](disaster.md).
     """
+
+    replicas_file: Path | None = None
+    """File with the wanted number of nodes, for names that end in an ordinal (`taskraft-4`). A node
+    whose ordinal is not below the number removes its own member when it stops, and does not join
+    with an empty data directory. Empty, or no such file: stopping removes no member. See
+    [members.md](members.md#scale-on-kubernetes)."""
 
     # -------------------------------------------------------------------- Tubes and sessions
 
@@ -231,6 +238,8 @@ class ServerConfig(SecuritySettings, StorageSettings):
             self._check_address("join", address)
         if self.is_joiner:
             self._check_reachable()
+        if self.replicas_file is not None and ordinal_of(self.node_name) is None:
+            raise ValueError(f'replicas_file: the name "{self.node_name}" does not end in -NUMBER')
         names = [member.name for member in members] + [self.node_name]
         is_alone = len(members) == 1 and not self.is_joiner
         self.check_security(self.cluster_id, names, is_alone=is_alone)

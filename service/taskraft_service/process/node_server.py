@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -23,6 +23,7 @@ from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_service.access.security import NodeSecurity
 from taskraft_service.cluster.address_announcer import AddressAnnouncer
+from taskraft_service.cluster.departure import Departure
 from taskraft_service.cluster.lost_member import LostMemberRecord
 from taskraft_service.cluster.member_identity import (
     GROUP_ID,
@@ -272,18 +273,31 @@ class NodeServer:
         await components.health.stop()
         components.endpoint.draining = components.lifecycle.is_stopping = True
         components.forwarder.stop_waiting()
-        if components.leadership.is_leader and not is_broken:
-            await self._hand_over()
+        if not is_broken:
+            await self._hand_over_if_leader()
         components.lifecycle.redirect_waiting_calls(components.leadership)
         components.apply_notifier.end()
         components.scrubber.stop()
         await asyncio.to_thread(components.digests.stop, BROKEN_SECONDS)
         self._background.cancel()
         await self._background.ended()
-        await self._end()
+        await self._end(self._leave)
         log.info("stopped")
 
-    async def _end(self) -> None:
+    async def _leave(self) -> None:
+        """Remove this member if the operator no longer wants it; see ``cluster.departure``."""
+        if self.node.failed.done() or self.node.is_disk_stalled or self.node.is_founding:
+            return
+        departure = Departure(
+            self.config,
+            self.identity,
+            lambda: self.node.status().conf_state,
+            self._hand_over_if_leader,
+            self.security.peer,
+        )
+        await departure.run()
+
+    async def _end(self, before_closing: Callable[[], Awaitable[None]] | None = None) -> None:
         """Wait for the running calls, then close everything."""
         components = self.components
         is_broken = self.node.failed.done()
@@ -297,6 +311,8 @@ class NodeServer:
         await self._clients.stop(CLOSING_SECONDS)
         await components.forwarder.finish_ends()
         await components.lease_returns.finish(RETURNS_SECONDS)
+        if before_closing is not None:
+            await before_closing()
         components.proposer.stop()
         await components.forwarder.close()
         try:
@@ -335,6 +351,10 @@ class NodeServer:
         await asyncio.to_thread(self.machine.abandon)
         gc.collect()
         await asyncio.to_thread(replace_state, self.config, reason)
+
+    async def _hand_over_if_leader(self) -> None:
+        if self.components.leadership.is_leader:
+            await self._hand_over()
 
     async def _hand_over(self) -> None:
         """Transfer leadership; a node that is the only voter writes its call counts instead."""

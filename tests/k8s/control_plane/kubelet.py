@@ -18,6 +18,8 @@ import urllib.request
 from itertools import count
 from pathlib import Path
 
+from tests.k8s.control_plane.config_volumes import ROOT, ConfigVolumes
+
 BRIDGE = "br-pods"
 PREFIX = "10.77"
 HERE = f"{PREFIX}.0.1"
@@ -29,8 +31,12 @@ FAILURES_MAX = 3
 PROGRAMS = str(Path(sys.executable).parent)
 MOUNT = (
     "mount -t tmpfs tmpfs /var/lib && mkdir /var/lib/taskraft"
-    ' && mount --bind "$1" /var/lib/taskraft && shift && exec "$@"'
+    ' && mount --bind "$1" /var/lib/taskraft'
+    ' && mount -t overlay overlay -o "lowerdir=$2:/etc" /etc'
+    f' && mount --bind "$3" {ROOT} && shift 3 && exec "$@"'
 )
+RESTART_SECONDS = 2.0
+"""Time from the start of a process that exits until its next start; the kubelet waits longer."""
 
 
 def ip(*words):
@@ -61,7 +67,7 @@ def is_ready(manifest):
 class PodProcess:
     """The container of one pod, in a network of its own."""
 
-    def __init__(self, name, uid, number, volume, environment, log):
+    def __init__(self, name, uid, number, volumes, environment, log):
         self.name, self.uid = name, uid
         self.address = f"{PREFIX}.{1 + number // 250}.{2 + number % 250}"
         self._network, self._port = f"pod-{number}", f"port-{number}"
@@ -74,7 +80,7 @@ class PodProcess:
         ip("-n", self._network, "link", "set", "lo", "up")
         self._command = (
             *("ip", "netns", "exec", self._network, "unshare", "-m", "sh", "-c", MOUNT, "sh"),
-            *(str(volume), shutil.which("taskraft", path=PROGRAMS), "serve"),
+            *(*map(str, volumes), shutil.which("taskraft", path=PROGRAMS), "serve"),
         )
         self._environment, self._log = environment, log
         self.restarts = -1
@@ -87,6 +93,7 @@ class PodProcess:
         """Start the process, again if it has exited."""
         self.restarts += 1
         self._failures = 0
+        self.started_at = time.monotonic()
         self.answered_at = None
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -100,13 +107,18 @@ class PodProcess:
 
     def answers(self, page):
         """Return whether a probe succeeds."""
+        return self.page(page)[0] == 200
+
+    def page(self, page):
+        """Return status and text of a page; status 0: no answer."""
+        url = f"http://{self.address}:7480{page}"
         try:
-            with urllib.request.urlopen(
-                f"http://{self.address}:7480{page}", timeout=PROBE_SECONDS
-            ) as answer:
-                return answer.status == 200
+            with urllib.request.urlopen(url, timeout=PROBE_SECONDS) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
         except OSError:
-            return False
+            return 0, ""
 
     def close(self):
         """Kill the process and remove the network."""
@@ -131,7 +143,10 @@ class Kubelet(threading.Thread):
         super().__init__(daemon=True)
         self._api, self._namespace, self._names, self._hosts = api, namespace, names, hosts
         self._folder = folder
+        self.config = ConfigVolumes(api, namespace, folder)
         self.pods = {}
+        self.before_start = {}
+        """What to do once before the next start of a pod, by its name."""
         self.ready_counts = []
         """Number of ready pods in each turn."""
         self.followed_seconds = []
@@ -160,6 +175,23 @@ class Kubelet(threading.Thread):
     def volume(self, name):
         """Return the folder of the volume of a pod."""
         return self._folder / f"data-{name}"
+
+    def lose_volume(self, name):
+        """Let the next start of a pod find an empty volume; ``return_volume`` undoes that."""
+        volume = self.volume(name)
+        self.before_start[name] = lambda: volume.rename(self._kept(name))
+
+    def return_volume(self, name):
+        """Let the next start of a pod find the volume that was lost before."""
+
+        def return_it():
+            shutil.rmtree(self.volume(name))
+            self._kept(name).rename(self.volume(name))
+
+        self.before_start[name] = return_it
+
+    def _kept(self, name):
+        return self._folder / f"kept-{name}"
 
     def log(self, name):
         """Return the file with the output of a pod, across restarts."""
@@ -209,14 +241,16 @@ class Kubelet(threading.Thread):
             self._api.found(f"{self._path}/persistentvolumeclaims/{claim}") for claim in claims
         ):
             return
+        self.before_start.pop(name, lambda: None)()
         volume = self.volume(name)
         volume.mkdir(parents=True, exist_ok=True)
+        self.config.refresh(manifest)
         environment = self._environment_of(manifest)
         pod = PodProcess(
             name,
             manifest["metadata"]["uid"],
             next(self._numbers),
-            volume,
+            (volume, self.config.layer(), self.config.folder(name)),
             environment,
             self.log(name),
         )
@@ -247,8 +281,10 @@ class Kubelet(threading.Thread):
         return found
 
     def _probe(self, manifest, pod):
-        """Restart an exited process, and report whether the pod is ready."""
-        if pod.process.poll() is not None:
+        """Refresh the files, restart an exited process, and report whether the pod is ready."""
+        self.config.refresh(manifest)
+        is_due = time.monotonic() > pod.started_at + RESTART_SECONDS
+        if pod.process.poll() is not None and is_due:
             pod.start()
         if pod.answered_at is None and pod.answers("/livez"):
             pod.answered_at = time.monotonic()

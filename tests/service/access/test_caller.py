@@ -7,8 +7,10 @@ from taskraft.v1 import tube_service_pb2
 from taskraft_service.access.caller import NodeCaller, PermissionDenied
 
 
-@pytest.mark.parametrize("kind", [pb.AddMemberRequest, pb.PromoteMemberRequest])
-def test_a_node_may_ask_to_become_a_member_and_a_voter_itself(kind):
+@pytest.mark.parametrize(
+    "kind", [pb.AddMemberRequest, pb.PromoteMemberRequest, pb.RemoveMemberRequest]
+)
+def test_a_node_may_add_promote_and_remove_itself_only(kind):
     assert NodeCaller("n4").authorize(kind(name="n4"))
     with pytest.raises(PermissionDenied):
         NodeCaller("n4").authorize(kind(name="n5"))
@@ -20,7 +22,7 @@ def test_a_node_may_read_the_samples_of_another_node():
         NodeCaller("n4").authorize(tube_service_pb2.GetStatisticsRequest())
 
 
-@pytest.mark.parametrize("kind", [pb.RemoveMemberRequest, pb.TransferLeadershipRequest])
+@pytest.mark.parametrize("kind", [pb.ConfigureRequest, pb.TransferLeadershipRequest])
 def test_a_node_may_ask_for_nothing_else(kind):
     with pytest.raises(PermissionDenied):
-        NodeCaller("n4").authorize(kind(name="n4"))
+        NodeCaller("n4").authorize(kind())

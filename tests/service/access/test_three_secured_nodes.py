@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
 
 import grpc
 import grpc.aio
@@ -13,8 +14,9 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.access.permission_rules import OF_OPERATORS
 from taskraft_service.access.principals import Principals
+from taskraft_service.cluster.departure import Departure
 from taskraft_service.cluster.member_identity import JoinRefused, resolve_member_identity
-from taskraft_service.cluster.member_requests import send_add_member
+from taskraft_service.cluster.member_requests import send_add_member, send_remove_member
 from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.node_server import NodeServer
@@ -349,6 +351,32 @@ async def test_a_node_passes_no_request_of_another_node_on(three):
         await called_by(three.follower, stranger, addition("n9"), (), ADD)
     assert reason_of(caught.value) == "NOT_LEADER"
     assert await send_add_member(three.follower.server.config.peer_listen, addition("n9"), stranger)
+
+
+async def test_a_node_removes_its_own_member_and_no_other_one(three):
+    leaving, wanted = three.follower.server, three.path / "replicas"
+    wanted.write_text("2")
+    other = next(one for one in three.nodes if one.server not in {leaving, three.leader.server})
+    name = other.server.identity.member.name
+    request = cluster_service_pb2.RemoveMemberRequest(name=name)
+    at_leader = three.leader.server.config.peer_listen
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await send_remove_member(at_leader, request, leaving.security.peer)
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+    async def does_not_lead():
+        assert not leaving.components.leadership.is_leader
+
+    membership = three.leader.server.node.status
+    await Departure(
+        SimpleNamespace(node_name="taskraft-2", replicas_file=wanted),
+        leaving.identity,
+        lambda: membership().conf_state,
+        does_not_lead,
+        leaving.security.peer,
+    ).run()
+    assert leaving.identity.member.member_id not in membership().conf_state.voters
+    assert len(membership().conf_state.voters) == 2
 
 
 async def test_a_client_certificate_is_refused_on_the_peer_port(three):

@@ -2,15 +2,19 @@
 
 from dataclasses import replace
 
+import grpc
 import pytest
 
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import DirectoryForeign
 from taskraft_replication.storage.metadata import Identity
 from taskraft_replication.storage.stored_member import StoredMember
+from taskraft_service.cluster import member_identity
 from taskraft_service.cluster.lost_member import LostMemberRecord
 from taskraft_service.cluster.member_identity import (
     GROUP_ID,
+    DataMissing,
+    JoinRefused,
     known_identity,
     resolve_member_identity,
 )
@@ -78,3 +82,69 @@ async def test_the_lost_data_of_another_node_is_refused(tmp_path):
     with pytest.raises(DirectoryForeign, match="belongs to node 'n2', not to 'n1'"):
         await resolve_member_identity(settings(tmp_path, node_name="n1"))
     assert record.read() == before
+
+
+@pytest.mark.parametrize("name", ["taskraft-1", "taskraft-4"])
+async def test_an_empty_directory_of_an_ordinal_that_is_not_wanted_does_not_join(tmp_path, name):
+    file = tmp_path / "replicas"
+    file.write_text("1")
+    peers = "taskraft-0=h0:7402,taskraft-1=h1:7402"
+    config = settings(
+        tmp_path, node_name=name, peers=peers, replicas_file=file, advertise="h:1",
+        peer_advertise="h:2", bootstrap=False,
+    )  # fmt: skip
+    with pytest.raises(JoinRefused, match=f"{name} does not join: .* has the number 1"):
+        await resolve_member_identity(config)
+    file.write_text("one")
+    with pytest.raises(JoinRefused, match=r"the data directory is empty, and .* not 'one'"):
+        await resolve_member_identity(config)
+
+
+async def test_a_founder_of_a_wanted_ordinal_asks_to_be_replaced(tmp_path):
+    file = tmp_path / "replicas"
+    file.write_text("2")
+    peers = "taskraft-0=h0:7402,taskraft-1=h1:7402"
+    config = settings(
+        tmp_path, node_name="taskraft-1", peers=peers, replicas_file=file, bootstrap=False
+    )
+    with pytest.raises(DataMissing):
+        await resolve_member_identity(config)
+
+
+class Answers:
+    """The leader of a cluster: it refuses with the given status codes, then adds member 9."""
+
+    def __init__(self, monkeypatch, *codes):
+        self.codes, self.requests = list(codes), []
+        monkeypatch.setattr(member_identity, "send_add_member", self.answer)
+        monkeypatch.setattr(member_identity, "ASK_PAUSE_SECONDS", 0)
+
+    async def answer(self, _address, request, _security):
+        self.requests.append((request.replaces_member, request.replaced_id))
+        if self.codes:
+            metadata = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(self.codes.pop(0), metadata, metadata, "removed")
+        return 9
+
+
+async def test_a_founder_that_was_removed_joins_again_with_an_empty_directory(
+    tmp_path, monkeypatch
+):
+    answers = Answers(monkeypatch, grpc.StatusCode.NOT_FOUND)
+    (tmp_path / "data").mkdir(mode=0o700)
+    begin_replacement(settings(tmp_path), "the data directory is empty", is_founding=True)
+    identity = await resolve_member_identity(settings(tmp_path))
+    assert identity.member.member_id == 9
+    assert answers.requests == [(True, 0), (False, 0)]
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND])
+async def test_a_founder_that_the_cluster_refuses_for_good_does_not_ask_again(
+    tmp_path, monkeypatch, code
+):
+    answers = Answers(monkeypatch, grpc.StatusCode.NOT_FOUND, code)
+    (tmp_path / "data").mkdir(mode=0o700)
+    begin_replacement(settings(tmp_path), "the data directory is empty", is_founding=True)
+    with pytest.raises(JoinRefused, match="removed"):
+        await resolve_member_identity(settings(tmp_path))
+    assert len(answers.requests) == 2

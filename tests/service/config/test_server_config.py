@@ -43,6 +43,14 @@ def test_a_node_that_peers_do_not_name_joins_their_cluster(monkeypatch):
     assert config.member.member_id == 2
 
 
+def test_the_file_of_the_wanted_number_needs_a_name_with_an_ordinal(monkeypatch):
+    monkeypatch.setenv("TASKRAFT_REPLICAS_FILE", "/nowhere/replicas")
+    assert str(read_config().replicas_file) == "/nowhere/replicas"
+    monkeypatch.setenv("TASKRAFT_NODE_NAME", "n0")
+    with pytest.raises(ConfigInvalid, match='replicas_file: the name "n0" does not end in -NUMBER'):
+        read_config()
+
+
 def test_members_are_numbered_by_the_ordinal_of_their_name():
     peers = parse_peers("n-2=c:3,n-0=a:1", 7401)
     assert [(peer.member_id, peer.client_address) for peer in peers] == [
