@@ -61,20 +61,22 @@ def test_the_script_of_the_cron_saves_and_verifies_a_snapshot(container, tmp_pat
             "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
             "TASKRAFT_TARGET": cluster.target,
         }
-        for _ in range(2):  # the second run of a day verifies the file of the first
+        command = [*container["command"], script]
+        for run in range(3):
             done = subprocess.run(
-                [*container["command"], script],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=120,
+                command, env=environment, capture_output=True, text=True, check=False, timeout=120
             )
             assert done.returncode == 0, done.stderr
             assert done.stdout.startswith("ok: 1 tasks in 1 tubes")
+            (file,) = backups.glob("*.snapshot")
+            if run == 1:  # the second run of a day has verified the file of the first
+                file.write_bytes(file.read_bytes()[:-1])
         with urllib.request.urlopen(f"http://{cluster.nodes[0].http_address}/metrics") as page:
             metrics = page.read().decode()
-    assert "\ntaskraft_snapshots_saved_total 1.0\n" in metrics
+    assert "\ntaskraft_snapshots_saved_total 2.0\n" in metrics
     assert "\ntaskraft_snapshot_age_seconds " in metrics
     day = datetime.now(UTC).date()
-    assert [one.name for one in backups.iterdir()] == [f"{day}.snapshot"]
+    assert {one.name for one in backups.iterdir()} == {
+        f"{day}.snapshot",
+        f"{day}.snapshot.damaged",
+    }
