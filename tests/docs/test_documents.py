@@ -28,7 +28,11 @@ GO_PACKAGES = (
     "google.golang.org/grpc/cmd/protoc-gen-go-grpc",
     "google.golang.org/protobuf/cmd/protoc-gen-go",
 )
-NEEDS_PROGRAM = {"docs/security.md": "openssl", **dict.fromkeys(NEEDS_GO, "go")}
+NEEDS_PROGRAM = {
+    "docs/security.md": "openssl",
+    "docs/operators-day.md": "openssl",
+    **dict.fromkeys(NEEDS_GO, "go"),
+}
 MARKS = (
     (pytest.mark.spark, NEEDS_SPARK),
     (pytest.mark.nightly, NEEDS_SPARK),  # Spark starts for each of about ten blocks
