@@ -190,7 +190,8 @@ def test_the_server_accepts_the_commands_of_the_pages(api, cluster, tmp_path):
     (tmp_path / "k8s").symlink_to(manifests.ROOT)
     for name in ("taskraft-bootstrap", "taskraft-size"):
         api.kubectl("-n", "taskraft", "create", "configmap", name)
-    commands = [*commands_of("kubernetes.md"), *commands_of("members.md")]
+    pages = ("kubernetes.md", "members.md", "operators-day.md")
+    commands = [command for page in pages for command in commands_of(page)]
     assert len(commands) > 8
     for words in commands:
         if not {"rollout", "pvc", "exec", "wait"}.isdisjoint(words):

@@ -94,15 +94,15 @@ class Departure:
         request = pb.RemoveMemberRequest(name=self._own.name, request_id=str(uuid.uuid4()))
         while True:
             await self._hand_over()
-            addresses = other_addresses(
-                self._membership().roster,
+            membership = self._membership()
+            if set(membership.voters) <= {self._own.member_id}:
+                self._refusal = "no other member votes"
+                return False
+            for address in other_addresses(
+                membership.roster,
                 self._own.member_id,
                 has_certificates=self._security is not None,
-            )
-            if not addresses:
-                self._refusal = "this node is the only member"
-                return False
-            for address in addresses:
+            ):
                 is_removed = await self._ask(address, request)
                 if is_removed is not None:
                     return is_removed

@@ -34,14 +34,14 @@ class Refused(grpc.aio.AioRpcError):
 class Members:
     """Answer the requests of a stopping node with the given status codes, then with success."""
 
-    def __init__(self, monkeypatch, path, *codes, others=OTHERS):
+    def __init__(self, monkeypatch, path, *codes, voters=(1, 2, 5)):
         self.codes, self.asked, self.requests, self.handed_over = list(codes), [], [], 0
         monkeypatch.setattr(departure, "send_remove_member", self.answer)
         monkeypatch.setattr(departure.asyncio, "sleep", self.pause)
         self.departure = Departure(
             SimpleNamespace(node_name=OWN.name, replicas_file=path),
             MemberIdentity(PeerAddress(5, OWN.name, "four:1", "four:2"), (), "d4"),
-            lambda: ConfState(roster=Roster((*others, OWN))),
+            lambda: ConfState(voters, roster=Roster((*OTHERS, OWN))),
             self.hand_over,
             None,
         )
@@ -115,11 +115,12 @@ async def test_a_node_that_is_refused_stays_and_says_why(monkeypatch, file, code
     assert "taskraft cluster remove" in logs[-1]["advice"]
 
 
-async def test_the_last_member_stays(monkeypatch, file):
-    members = Members(monkeypatch, file, others=())
+async def test_the_last_voter_stays_although_there_are_learners(monkeypatch, file):
+    members = Members(monkeypatch, file, voters=(5,))
     with capture_logs() as logs:
         await members.departure.run()
-    assert logs[-1]["reason"] == "this node is the only member"
+    assert logs[-1]["reason"] == "no other member votes"
+    assert members.asked == []
 
 
 @pytest.mark.parametrize("ordinal", [2, 3, 11])
