@@ -128,6 +128,8 @@ def scale_down(api, cluster, number):
     """Let all pods above a number end at once, as docs/members.md says."""
     names = removed(len(cluster.pods), number)
     want(api, cluster, number)
+    with Client(TARGET) as client:  # the leader ends too
+        assert client.transfer_leadership(names[0]) == names[0]
     in_namespace(api, "scale", "statefulset", "taskraft", f"--replicas={number}")
     for name in names:
         in_namespace(api, "wait", "--for=delete", f"pod/{name}", "--timeout=120s")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from typing import Final
 
 import grpc
 import structlog
 
 from taskraft.v1 import cluster_service_pb2 as pb
-from taskraft_replication.core.types import ConfState
+from taskraft_replication.core.types import ConfState, MemberId
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.cluster.member_requests import (
@@ -24,6 +25,7 @@ from taskraft_service.cluster.wanted_size import (
     WantedSizeInvalid,
     excess_size,
 )
+from taskraft_service.config.addresses import ordinal_of
 
 log: Final = structlog.get_logger(__name__)
 
@@ -45,7 +47,7 @@ class Departure:
         settings: the settings of this node.
         identity: identity of this node.
         membership: returns the membership as this node knows it.
-        hand_over: transfers the leadership, if this node leads.
+        hand_over: transfers the leadership to a member, if this node leads; None: to any member.
         security: with certificates, requests go to the peer ports.
     """
 
@@ -54,7 +56,7 @@ class Departure:
         settings: ReplicaSettings,
         identity: MemberIdentity,
         membership: Callable[[], ConfState],
-        hand_over: Callable[[], Awaitable[None]],
+        hand_over: Callable[[MemberId | None], Awaitable[None]],
         security: PeerSecurity | None,
     ) -> None:
         self._settings = settings
@@ -79,7 +81,7 @@ class Departure:
             return
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                is_removed = await self._leave()
+                is_removed = await self._leave(wanted)
         except TimeoutError:
             is_removed = False
         if is_removed:
@@ -89,12 +91,17 @@ class Departure:
                 "the node stays a member", wanted=wanted, reason=self._refusal, advice=LEFT_BEHIND
             )
 
-    async def _leave(self) -> bool:
-        """Ask the other members in turn; return False if the cluster refuses for good."""
+    async def _leave(self, wanted: int) -> bool:
+        """Ask the other members in turn; return False if the cluster refuses for good.
+
+        The leadership goes to a member that stays. Two stopping nodes could otherwise transfer it
+        to each other again and again.
+        """
         request = pb.RemoveMemberRequest(name=self._own.name, request_id=str(uuid.uuid4()))
-        while True:
-            await self._hand_over()
+        for attempt in count():
             membership = self._membership()
+            staying = _staying_voters(membership, wanted)
+            await self._hand_over(staying[attempt % len(staying)] if staying else None)
             if set(membership.voters) <= {self._own.member_id}:
                 self._refusal = "no other member votes"
                 return False
@@ -107,6 +114,7 @@ class Departure:
                 if is_removed is not None:
                     return is_removed
             await asyncio.sleep(ASK_PAUSE_SECONDS)
+        raise AssertionError("there is always another attempt")
 
     async def _ask(self, address: str, request: pb.RemoveMemberRequest) -> bool | None:
         """Ask one member; return whether this member was removed, or None to ask the next one."""
@@ -119,3 +127,13 @@ class Departure:
             log.info("not removed yet", asked=address, reason=error.details())
             return False if error.code() in FINAL else None
         return True
+
+
+def _staying_voters(membership: ConfState, wanted: int) -> Sequence[MemberId]:
+    """Return the voters that are wanted; a name without an ordinal is wanted."""
+    ordinals = {info.member: ordinal_of(info.name) for info in membership.roster.members}
+    return [
+        voter
+        for voter in membership.voters
+        if (ordinal := ordinals.get(voter)) is None or ordinal < wanted
+    ]

@@ -352,17 +352,20 @@ class NodeServer:
         gc.collect()
         await asyncio.to_thread(replace_state, self.config, reason)
 
-    async def _hand_over_if_leader(self) -> None:
+    async def _hand_over_if_leader(self, to: MemberId | None = None) -> None:
         if self.components.leadership.is_leader:
-            await self._hand_over()
+            await self._hand_over(to)
 
-    async def _hand_over(self) -> None:
-        """Transfer leadership; a node that is the only voter writes its call counts instead."""
+    async def _hand_over(self, to: MemberId | None = None) -> None:
+        """Transfer leadership, to the most advanced voter if ``to`` is None.
+
+        A node that is the only voter writes its call counts instead.
+        """
         if len(self.node.status().conf_state.voters) == 1:
             await self.components.lifecycle.before_transfer()
             return
         try:
-            await self.components.leadership.transfer(self.node.transfer_leadership)
+            await self.components.leadership.transfer(partial(self.node.transfer_leadership, to))
         except ReplicationError as error:
             log.warning("leadership not transferred", reason=str(error))
 

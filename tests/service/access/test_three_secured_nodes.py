@@ -364,7 +364,7 @@ async def test_a_node_removes_its_own_member_and_no_other_one(three):
         await send_remove_member(at_leader, request, leaving.security.peer)
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
-    async def does_not_lead():
+    async def does_not_lead(_to):
         assert not leaving.components.leadership.is_leader
 
     membership = three.leader.server.node.status

@@ -35,7 +35,7 @@ class Members:
     """Answer the requests of a stopping node with the given status codes, then with success."""
 
     def __init__(self, monkeypatch, path, *codes, voters=(1, 2, 5)):
-        self.codes, self.asked, self.requests, self.handed_over = list(codes), [], [], 0
+        self.codes, self.asked, self.requests, self.handed_over = list(codes), [], [], []
         monkeypatch.setattr(departure, "send_remove_member", self.answer)
         monkeypatch.setattr(departure.asyncio, "sleep", self.pause)
         self.departure = Departure(
@@ -52,8 +52,8 @@ class Members:
         if self.codes:
             raise Refused(self.codes.pop(0))
 
-    async def hand_over(self):
-        self.handed_over += 1
+    async def hand_over(self, to):
+        self.handed_over.append(to)
 
     async def pause(self, _seconds):
         await next_turn(0)
@@ -71,7 +71,7 @@ async def test_a_node_asks_the_other_members_in_turn_until_one_removes_it(monkey
     with capture_logs() as logs:
         await members.departure.run()
     assert members.asked == ["zero:2", "one:2", "zero:2", "one:2"]
-    assert members.handed_over == 2, "a leader hands over before each round"
+    assert members.handed_over == [1, 2], "a leader hands over to each member that stays in turn"
     assert logs[-1]["event"] == "the node has left its cluster"
     ((name, request_id),) = set(members.requests)
     assert name == "taskraft-4"
@@ -95,6 +95,13 @@ async def test_a_node_without_the_setting_stays(monkeypatch):
     members = Members(monkeypatch, None)
     await members.departure.run()
     assert members.asked == []
+
+
+async def test_a_leader_does_not_hand_over_to_a_node_that_stops_too(monkeypatch, file):
+    file.write_text("1")
+    members = Members(monkeypatch, file, *[UNAVAILABLE] * 4)
+    await members.departure.run()
+    assert members.handed_over == [1, 1, 1]
 
 
 async def test_a_member_that_is_removed_already_has_left(monkeypatch, file):
