@@ -120,8 +120,12 @@ def removed(size, wanted):
 def want(api, cluster, number):
     """Tell the pods the wanted number, and wait until all of them see the number."""
     in_namespace(api, "create", "configmap", "taskraft-size", f"--from-literal=replicas={number}")
-    files = [cluster.config.folder(name) / "size/replicas" for name in cluster.pods]
-    blocked_until(lambda: all(each.exists() and each.read_text() for each in files))
+    folders = [cluster.config.folder(name) / "size" for name in cluster.pods]
+
+    def seen(folder):  # a file of an earlier number may still be there
+        return [each.read_text() for each in folder.glob("replicas")]
+
+    blocked_until(lambda: all(seen(folder) == [str(number)] for folder in folders))
 
 
 def scale_down(api, cluster, number):
@@ -136,6 +140,8 @@ def scale_down(api, cluster, number):
         assert "the node has left its cluster" in cluster.log(name).read_text()
         cluster.log(name).write_text("")
     in_namespace(api, "delete", "configmap", "taskraft-size")
+    left = [cluster.config.folder(name) / "size/replicas" for name in cluster.pods]
+    blocked_until(lambda: not any(each.exists() for each in left))
 
 
 def replace_volume(api, cluster, name):
