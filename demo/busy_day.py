@@ -1,7 +1,7 @@
 """Fill a development cluster with a busy day of work, and keep the work going (`make console`).
 
-The day has tubes of several kinds, workers that fail for three causes, a dead-letter tube, tasks
-that no worker takes, a workflow, and schedules. Every name and number is invented.
+The day has tubes of several kinds, workers that fail for five causes, a dead-letter tube, tasks
+that no worker takes, a paused tube, a workflow, and schedules. Every name and number is invented.
 """
 
 from __future__ import annotations
@@ -19,14 +19,19 @@ from typing import TYPE_CHECKING, Final
 from taskraft import AsyncClient, Retry, errors
 
 if TYPE_CHECKING:
-    from taskraft import AsyncTakenTask
+    from taskraft import AsyncTakenTask, Json
 
 CITIES: Final = ("Vienna", "Oslo", "Lisbon", "Kyiv", "Turin", "Gdansk")
 FAILURES: Final = (
     ("TimeoutError", "read timed out after {seconds} s from 10.0.{host}.{seconds}"),
     ("ValueError", "not an address: 'user{number}@'"),
     ("ConnectionError", "connection to smtp-{host}.example closed, id {number:08x}"),
+    ("KeyError", "order {number} has no line {host}"),
+    ("QuotaExceeded", "tenant-{host} may send {seconds} mails a minute"),
 )
+FAILURE_WEIGHTS: Final = (6, 3, 2, 1, 1)
+TENANTS: Final = (8, 4, 2, 1, 1)
+"""Shares of the sub-queues in the tube of newsletters."""
 
 
 class InvoiceRefused(Exception):
@@ -58,6 +63,7 @@ PLANS: Final = (
     WorkPlan("thumbnails", ("jpeg", "png"), 120, 10, 2, 0.1, 0.01),
     WorkPlan("search.index", ("product",), 60, 12, 2, 0.05, 0.0),
     WorkPlan("reports", ("csv", "pdf"), 420, 1, 0, 0.0, 0.0),
+    WorkPlan("imports", ("orders",), 260, 1, 1, 0.1, 0.0),
 )
 
 
@@ -69,6 +75,7 @@ async def define(client: AsyncClient) -> None:
     await client.ensure_tube("mail.bulk", "utubettl", ttr="30s", rate_per_second=40, retry=quick)
     await client.ensure_tube("webhooks", ttr="20s", retry=quick)
     await client.ensure_tube("mail-dead")
+    await client.ensure_tube("imports", take_paused=True)
     await client.ensure_tube("thumbnails", durability="temporary")
     for name in ("search.index", "reports", "books", "cleanup"):
         await client.ensure_tube(name, on_ack="retain", retain="1h")
@@ -108,7 +115,7 @@ async def _define_book(client: AsyncClient) -> None:
         await books.put({"step": "extract", "page": 0}, type="extract", group="book-2")
 
 
-def payload_of(plan: WorkPlan, number: int, chance: random.Random) -> dict[str, object]:
+def payload_of(plan: WorkPlan, number: int, chance: random.Random) -> Json:
     """Return an invented payload for a task."""
     return {
         "id": 1_970_670_598_291_982_000 + number,
@@ -126,11 +133,17 @@ async def put_some(client: AsyncClient, plan: WorkPlan, first: int, count: int) 
     for kind in plan.types:
         numbers = range(first, first + max(count // len(plan.types), 1))
         payloads = [payload_of(plan, number, chance) for number in numbers]
-        subqueue = {"subqueue": f"tenant-{chance.randrange(5)}"} if plan.tube == "mail.bulk" else {}
         headers = {
             "traceparent": f"00-{chance.getrandbits(128):032x}-{chance.getrandbits(64):016x}-01"
         }
-        await tube.put_many(payloads, type=kind, headers=headers, **subqueue)  # type: ignore[arg-type]  # texts
+        if plan.tube != "mail.bulk":
+            await tube.put_many(payloads, type=kind, headers=headers)
+            continue
+        tenants = chance.choices(range(len(TENANTS)), weights=TENANTS, k=len(payloads))
+        for tenant in sorted(set(tenants)):
+            part = [payload for payload, of in zip(payloads, tenants, strict=True) if of == tenant]
+            name = f"tenant-{tenant + 1}"
+            await tube.put_many(part, type=kind, headers=headers, subqueue=name)
 
 
 async def keep_putting(client: AsyncClient, plan: WorkPlan) -> None:
@@ -161,7 +174,7 @@ async def settle(task: AsyncTakenTask, plan: WorkPlan, chance: random.Random) ->
     if chance.random() >= plan.failing:
         await task.ack()
         return
-    kind, text = FAILURES[chance.choices(range(3), weights=(6, 2, 1))[0]]
+    kind, text = FAILURES[chance.choices(range(len(FAILURES)), weights=FAILURE_WEIGHTS)[0]]
     message = text.format(
         seconds=chance.choice((10, 30, 60)),
         host=chance.randrange(9),

@@ -10,6 +10,7 @@ from playwright.sync_api import sync_playwright
 from taskraft import Client
 from tests.console.conftest import running_console
 from tests.console.test_console_app import PAGES, task_page
+from tests.turns import blocked_until
 from tools.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.browser]
@@ -117,6 +118,34 @@ def test_no_page_is_wider_than_the_screen(chromium, console, client, width):
         for path in paths:
             page.goto(console.address + path)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+def test_names_in_tables_and_the_present_page_are_readable(chromium, console, width):
+    narrow = """
+    () => [...document.querySelectorAll("td.name a")]
+      .filter((name) => name.textContent.length < 14 && name.getClientRects().length > 1)
+      .map((name) => name.textContent)
+    """
+    present = """
+    () => {
+      const place = document.querySelector("nav.main [aria-current]").getBoundingClientRect();
+      return place.left >= 0 && place.right <= innerWidth;
+    }
+    """
+    with opened(chromium, console.address, viewport={"width": width, "height": 800}) as page:
+        for path in ("/", "/tubes", "/workflows", "/schedules", "/cluster", "/audit", "/rights"):
+            page.goto(console.address + path)
+            assert page.evaluate(narrow) == [], path
+            assert page.evaluate(present), path
+
+
+def test_a_chart_without_a_cursor_shows_the_newest_values(chromium, console, client):
+    blocked_until(lambda: len(client.history(["billing"]).at_ms) >= 2)
+    with opened(chromium, console.address) as page:
+        page.goto(f"{console.address}/tubes/billing")
+        newest = page.locator("#chart-backlog .u-legend .u-series", has_text="buried")
+        newest.filter(has_text=str(client.stats(["billing"]).total.tasks.buried)).wait_for()
 
 
 def test_live_updates_leave_open_forms_fields_and_focus(chromium, console, client):

@@ -1,5 +1,6 @@
 """The pages over HTTP: what they show, and what they refuse."""
 
+import html
 import re
 import shlex
 import threading
@@ -444,3 +445,52 @@ def test_the_page_of_a_tube_lists_the_consumers_that_wait(console, client):
         assert "<td>stream</td>" in page
         client.tube("awaited").put("x", type="<b>")
         waiting.join()
+
+
+@pytest.mark.cluster
+def test_a_consumer_without_credit_is_busy_and_does_not_wait(console, client):
+    client.create_tube("served")
+    client.tube("served").put("x")
+    with client.subscribe("served", credit=1) as tasks:
+        next(iter(tasks))
+        blocked_until(lambda: "nothing: busy" in console.get("/tubes/served").text)
+
+
+@pytest.mark.cluster
+def test_the_page_of_a_tube_shows_who_holds_its_subqueues(console, client):
+    client.create_tube("tenants", "utube", subqueue_concurrency=2)
+    tenants = client.tube("tenants")
+    for name in ("<i>a</i>", "<i>a</i>", "<i>a</i>", 'b"*'):
+        tenants.put("x", subqueue=name)
+    for _ in range(2):
+        tenants.take(wait=0)
+    page = console.get("/tubes/tenants").text
+    rows = re.findall(r'<tr id="subqueue-.*?</tr>', page)
+    assert [re.sub(r"(<[^>]*>)+", " ", row).split()[1:4:2] for row in rows] == [["1", "ms"]] * 2
+    held = next(row for row in rows if "&lt;i&gt;" in row)
+    assert "2</span> <small>of 2" in held
+    assert "skips: at its limit" in held
+    [session] = [each for each in client.list_sessions() if each.taken == 2]
+    assert f'href="/workers/{session.session_id[:8]}"' in held
+    other = next(row for row in rows if row != held)
+    assert "gets a task" in other
+    link = html.unescape(re.search(r'href="([^"]*)"', other)[1])
+    assert console.get(link).text.count('<tr id="task-') == 1
+    assert "Sub-queues" not in console.get("/tubes/billing").text
+
+
+@pytest.mark.cluster
+def test_a_tube_is_blocked_by_its_subqueues(console, client):
+    client.create_tube("blocked", "utube")
+    for _ in range(2):
+        client.tube("blocked").put("x", subqueue="a")
+    client.tube("blocked").take(wait=0)
+    page = console.get("/tubes/blocked").text
+    assert "each sub-queue with a ready task is at its limit" in page
+    assert "No ready task can be taken now" in page
+
+
+@pytest.mark.cluster
+def test_the_search_offers_the_largest_tubes(console, client):
+    client.tube("largest").put_many(["x"] * 999)
+    blocked_until(lambda: 'href="/tasks?tube=largest"' in console.get("/tasks").text)

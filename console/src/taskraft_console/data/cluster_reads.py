@@ -15,6 +15,7 @@ from taskraft_console.data.failure_report import (
 )
 from taskraft_console.data.group_tasks import GroupTasks, find_group_tasks
 from taskraft_console.data.shared_reads import Reading, SharedReads
+from taskraft_console.data.subqueue_counts import SubqueueCounts, count_subqueues
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -95,6 +96,7 @@ class ClusterReads:
         self._failures_seconds: dict[tuple[Stage, str], float] = {}
         """Maximum age of reports that take long, by the stage and the tube of the report."""
         self._group_seconds = LIST_SECONDS
+        self._subqueues_seconds = LIST_SECONDS
         self._changed_at = float("-inf")
         self._infos: Mapping[str, TubeInfo] = {}
         self._infos_at = float("-inf")
@@ -347,6 +349,22 @@ class ClusterReads:
             return found
 
         return await self.reads.read(("group tasks", name), self._group_seconds, ask)
+
+    async def subqueues(self, tube: str) -> Reading[SubqueueCounts]:
+        """Return the sub-queues of a tube.
+
+        Raises:
+            TubeNotFound: the tube does not exist.
+        """
+
+        async def ask() -> SubqueueCounts:
+            clock = asyncio.get_running_loop().time
+            began = clock()
+            found = await count_subqueues(self.client, tube, self._timeout)
+            self._subqueues_seconds = max((clock() - began) / FAILURES_SHARE, LIST_SECONDS)
+            return found
+
+        return await self.reads.read(("subqueues", tube), self._subqueues_seconds, ask)
 
     async def schedule(self, name: str) -> Reading[tuple[Schedule, Sequence[datetime]]]:
         """Return a schedule with its next times.

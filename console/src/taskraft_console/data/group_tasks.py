@@ -26,10 +26,10 @@ class GroupTasks:
     """False: the search stopped at ``TASKS_MAX`` tasks or ``CALLS_MAX`` calls."""
 
 
-def group_filter(name: str) -> str:
-    """Return the filter that finds the tasks of a group."""
-    quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("*", "\\*")
-    return f'group = "{quoted}"'
+def text_filter(field: str, text: str) -> str:
+    """Return the filter that finds the tasks whose field has exactly this text."""
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("*", "\\*")
+    return f'{field} = "{quoted}"'
 
 
 async def find_group_tasks(
@@ -44,7 +44,11 @@ async def find_group_tasks(
             if calls == CALLS_MAX or len(found) >= TASKS_MAX:
                 return GroupTasks(tuple(found[:TASKS_MAX]), searched, is_complete=False)
             page = await client.tube(tube).page(
-                group_filter(name), size=250, token=token, payload=False, timeout=timeout_seconds
+                text_filter("group", name),
+                size=250,
+                token=token,
+                payload=False,
+                timeout=timeout_seconds,
             )
             calls += 1
             found += page.tasks

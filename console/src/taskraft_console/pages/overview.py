@@ -15,6 +15,9 @@ from taskraft_console.views.trend import UNKNOWN_TREND, Trend
 
 SHOWN_MAX: Final = 12
 """Maximum number of tubes in the table."""
+IDLE_MS: Final = 60_000
+"""Age of the oldest READY task from which a tube without consumers is shown, in ms. A consumer of
+several tubes can be busy with another tube for a short time."""
 OLD_MS: Final = 5 * 60_000
 """Age of the oldest READY task from which a tube is shown as late, in ms."""
 
@@ -84,7 +87,7 @@ def _looks(tubes: CountedTubes) -> Iterator[TubeGlance]:
             why, score = "failing", 3_000_000 + min(counts.tasks.buried, 999_999)
         elif counts.tasks.ready and options.take_paused:
             why, score = "takes paused", 2_000_000
-        elif counts.tasks.ready and not counts.tasks.taken and not counts.waiting:
+        elif age_ms >= IDLE_MS and not counts.tasks.taken and not counts.waiting:
             why, score = "nobody takes", 2_000_000 + min(age_ms // 1_000, 999_999)
         elif age_ms >= OLD_MS:
             why, score = "late", 1_000_000 + min(age_ms // 1_000, 999_999)

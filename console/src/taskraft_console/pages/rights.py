@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskraft_console.pages.page import PageView, PageVisit
+from taskraft_console.views.readable import THIN_SPACE, exact_duration
 
 
 async def rights(visit: PageVisit) -> PageView:
@@ -17,7 +18,9 @@ async def rights(visit: PageVisit) -> PageView:
         values={
             "caller": caller,
             "server": server,
-            "limits": sorted(server.limits.items()),
+            "limits": [
+                (name, limit_text(name, value)) for name, value in sorted(server.limits.items())
+            ],
             "console": (
                 ("Nodes", settings.target),
                 ("Sign-in", "none: loopback only" if signin is None else signin.method),
@@ -32,3 +35,12 @@ async def rights(visit: PageVisit) -> PageView:
         },
         refresh_seconds=10.0,
     )
+
+
+def limit_text(name: str, value: int) -> str:
+    """Return the value of a limit; the name of a limit of time ends with ``_ms``."""
+    if name.endswith("_ms"):
+        return exact_duration(value)
+    number = f"{value:,}".replace(",", THIN_SPACE)
+    is_size = "bytes" in name.split("_")
+    return f"{number}{THIN_SPACE}bytes" if is_size else number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Final
 
 from taskraft import TaskraftError, errors
@@ -12,6 +13,8 @@ from taskraft_console.pages.page import ChangeForms, PageView, PageVisit, intege
 PAGE_SIZES: Final = (50, 100, 250)
 ORDERS: Final = ("id", "id desc", "taking")
 STATES: Final = ("READY", "DELAYED", "TAKEN", "BURIED", "HELD", "DONE", "ZOMBIE")
+SUGGESTED_MAX: Final = 12
+"""Maximum number of tubes to choose from, those with most tasks first."""
 EMPTY_PAGES_MAX: Final = 5
 """Maximum number of pages without a match that one visit looks through."""
 
@@ -31,13 +34,14 @@ async def tasks(visit: PageVisit) -> PageView:
     tube, where = query.get("tube", ""), query.get("where", "")
     order = query.get("order", "") if query.get("order", "") in ORDERS else ""
     size = integer_of(query.get("size", ""), PAGE_SIZES[0], 1, PAGE_SIZES[-1])
-    names = [each.info.name for each in visit.value(await visit.cluster.tubes()).tubes]
+    tubes = visit.value(await visit.cluster.tubes()).tubes
     values: dict[str, object] = {
         "tube": tube,
         "where": where,
         "order": order,
         "size": size,
-        "names": names,
+        "names": [each.info.name for each in tubes],
+        "largest": nlargest(SUGGESTED_MAX, tubes, key=lambda each: each.counts.tasks.total),
         "orders": ORDERS,
         "states": STATES,
         "sizes": PAGE_SIZES,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from taskraft_console.data.cluster_reads import CountedTube
+from taskraft_console.data.group_tasks import text_filter
+from taskraft_console.data.subqueue_counts import KINDS, SubqueueCounts
+from taskraft_console.pages.options_in_force import option_lines
 from taskraft_console.pages.page import ChangeForms, FormRefused, PageView, PageVisit, shell_word
 from taskraft_console.pages.trends import trends_of
 from taskraft_console.pages.tube_options import (
@@ -17,24 +21,13 @@ from taskraft_console.pages.tube_options import (
     update_options,
 )
 from taskraft_console.pages.value_form import entered_values
-from taskraft_console.views.readable import readable_duration
-from taskraft_console.views.trend import UNKNOWN_TREND
+from taskraft_console.views.trend import UNKNOWN_TREND, Trend
 
 if TYPE_CHECKING:
     from taskraft import AsyncClient, TubeInfo
 
 NEXT_SHOWN: Final = 8
 CONSUMERS_SHOWN: Final = 20
-_DURATIONS: Final = ("_ms",)
-_FIXED: Final = ("priority_order", "durability", "retry", "subqueue_weights")
-
-
-@dataclass(frozen=True, slots=True)
-class OptionLine:
-    """One option of a tube."""
-
-    name: str
-    text: str
 
 
 async def tube(visit: PageVisit) -> PageView:
@@ -50,7 +43,8 @@ async def tube(visit: PageVisit) -> PageView:
     shown = visit.value(found)
     one = shown.tubes[0]
     since = one.counts.oldest_ready_ms
-    trends = await trends_of(visit, [one])
+    trend = (await trends_of(visit, [one])).get(name, UNKNOWN_TREND)
+    takeable = visit.value(next_tasks).tasks
     return PageView(
         template="tube.html",
         title=name,
@@ -58,13 +52,15 @@ async def tube(visit: PageVisit) -> PageView:
             "tube": one,
             "now_ms": shown.now_ms,
             "age_ms": max(shown.now_ms - since, 0) if since else 0,
-            "limits": list(_limits(one)),
-            "trend": trends.get(name, UNKNOWN_TREND),
+            "limits": list(_limits(one, trend, is_blocked=not takeable)),
+            "trend": trend,
             "window": "24h" if visit.query.get("window") == "24h" else "1h",
-            "next_tasks": visit.value(next_tasks).tasks,
+            "next_tasks": takeable,
             "held": sorted(visit.value(held).tasks, key=lambda task: task.message.since_ms),
             "consumers": visit.value(consumers)[:CONSUMERS_SHOWN],
-            "options": list(option_lines(one.info)),
+            "options": option_lines(one.info),
+            "subqueues": await _subqueues(visit, one.info),
+            "subqueue_filter": partial(text_filter, "subqueue"),
             "fields": FIELDS,
             "current": option_values(one.info),
             "changes": tube_changes(one),
@@ -73,8 +69,18 @@ async def tube(visit: PageVisit) -> PageView:
     )
 
 
-def _limits(tube: CountedTube) -> Iterator[str]:
-    """Yield the reasons why the tube does not lease out more tasks."""
+async def _subqueues(visit: PageVisit, info: TubeInfo) -> SubqueueCounts | None:
+    """Return the sub-queues of a tube; None: tubes of its kind have none."""
+    if info.kind not in KINDS:
+        return None
+    return visit.value(await visit.cluster.subqueues(info.name))
+
+
+def _limits(tube: CountedTube, trend: Trend, *, is_blocked: bool) -> Iterator[str]:
+    """Yield the reasons why the tube does not lease out more tasks.
+
+    ``is_blocked``: no READY task of the tube can be taken now.
+    """
     options, counts = tube.info.options, tube.counts
     if tube.info.quarantined_at:
         yield "the driver failed, so the tube is in quarantine"
@@ -82,38 +88,16 @@ def _limits(tube: CountedTube) -> Iterator[str]:
         yield "takes are paused"
     if options.put_paused:
         yield "puts are paused"
-    if options.concurrency:
-        yield f"concurrency: {counts.tasks.taken} of {options.concurrency} taken"
-    if options.rate_per_second:
-        yield f"rate: at most {options.rate_per_second} takes per second"
-    if counts.tasks.ready and not counts.waiting:
+    if options.concurrency and counts.tasks.taken >= options.concurrency:
+        yield f"concurrency: {counts.tasks.taken} of {options.concurrency} tasks are taken"
+    leased = (trend.ack_rate or 0.0) + (trend.fail_rate or 0.0)
+    if counts.tasks.ready and options.rate_per_second and leased >= options.rate_per_second * 0.9:
+        yield f"rate: about {leased:.0f} of at most {options.rate_per_second} takes per second"
+    if counts.tasks.ready and is_blocked:
+        yield "sub-queues: each sub-queue with a ready task is at its limit of taken tasks"
+    elif counts.tasks.ready and not counts.waiting:
         busy = "all consumers are busy" if counts.tasks.taken else "no consumer takes"
         yield f"{busy}: no take waits for a task"
-
-
-def option_lines(info: TubeInfo) -> Iterator[OptionLine]:
-    """Yield the options in force that are not off."""
-    for field in fields(info.options):
-        value = getattr(info.options, field.name)
-        if value is None or value in (0, "", False) or value == {}:
-            continue
-        if field.name.endswith("_ms"):
-            yield OptionLine(field.name.removesuffix("_ms"), readable_duration(value))
-        elif field.name == "retry":
-            yield OptionLine("retry", _retry(value))
-        elif field.name == "subqueue_weights":
-            weights = ", ".join(f"{key} {weight}" for key, weight in sorted(value.items()))
-            yield OptionLine(field.name, weights)
-        else:
-            yield OptionLine(field.name, str(value))
-
-
-def _retry(policy: object) -> str:
-    from taskraft import Retry  # noqa: PLC0415 - only for this check
-    from taskraft.cli.output import show_retry  # noqa: PLC0415 - loads the command line
-
-    assert isinstance(policy, Retry)
-    return show_retry(policy)
 
 
 def _comparison(visit: PageVisit, info: TubeInfo) -> dict[str, object]:

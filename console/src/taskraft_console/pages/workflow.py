@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskraft import errors
-from taskraft_console.data.group_tasks import group_filter
+from taskraft_console.data.group_tasks import text_filter
 from taskraft_console.pages.page import ChangeForms, PageView, PageVisit
 from taskraft_console.pages.workflows import group_line
 from taskraft_console.views.task_graph import NODE_HEIGHT, NODE_WIDTH, GraphTask, draw_graph
@@ -44,8 +44,8 @@ async def workflow(visit: PageVisit) -> PageView:
             "tasks": tasks[:ROWS_MAX],
             "count": len(tasks),
             "found": found,
-            "where": group_filter(name),
-            "forms": ChangeForms.search(end.tube if end else "TUBE", group_filter(name)),
+            "where": text_filter("group", name),
+            "forms": ChangeForms.search(end.tube if end else "TUBE", text_filter("group", name)),
         },
         refresh_seconds=3.0,
     )

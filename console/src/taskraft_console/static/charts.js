@@ -11,13 +11,21 @@
     probe.remove();
     return color;
   };
-  const number = (value) => (value == null ? "–" : value >= 10000 ? `${(value / 1000).toFixed(1)} k` : value >= 10 || value === 0 ? String(Math.round(value)) : value.toFixed(1));
-  const duration = (ms) => (ms == null ? "–" : ms < 1000 ? `${Math.round(ms)} ms` : ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : ms < 3600000 ? `${(ms / 60000).toFixed(1)} m` : `${(ms / 3600000).toFixed(1)} h`);
+  const short = (amount) => String(Number(amount.toFixed(1)));
+  const number = (value) => (value == null ? "–" : value >= 10000 ? `${(value / 1000).toFixed(1)} k` : value >= 10 ? String(Math.round(value)) : short(value));
+  const duration = (ms) => (ms == null ? "–" : ms < 1000 ? `${Math.round(ms)} ms` : ms < 60000 ? `${short(ms / 1000)} s` : ms < 3600000 ? `${short(ms / 60000)} m` : `${short(ms / 3600000)} h`);
+  const rate = (value) => (value == null ? "–" : `${number(value)}/s`);
+  // Marks of a scale of durations are whole seconds, minutes and hours.
+  const STEPS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000].map((seconds) => seconds * 1000)];
+  const zone = () => { try { return localStorage.getItem("taskraft-zone") === "local" ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC"; } catch { return "UTC"; } };
+  const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB", { timeZone: zone() });
+  // Without a cursor, the legend shows the newest sample.
+  const showNewest = (plot) => { if (plot.cursor.idx == null) plot.setLegend({ idx: plot.data[0].length - 1 }, false); };
   const KINDS = {
-    rates: { unit: (v) => `${number(v)}/s`, lines: [["put", "in", "--link", []], ["ack", "done", "--good", []], ["fail", "failed", "--alarm", [4, 3]]] },
+    rates: { unit: rate, lines: [["put", "in", "--link", []], ["ack", "done", "--good", []], ["fail", "failed", "--alarm", [4, 3]]] },
     backlog: { unit: number, lines: [["ready", "ready", "--ready", []], ["taken", "taken", "--taken", [6, 3]], ["buried", "buried", "--buried", [2, 2]]] },
-    age: { unit: duration, lines: [["oldest_ready_age_ms", "oldest ready", "--warning", []]] },
-    times: { unit: duration, lines: [["wait_p50_ms", "wait p50", "--link", [3, 3]], ["wait_p95_ms", "wait p95", "--link", []], ["run_p50_ms", "run p50", "--taken", [3, 3]], ["run_p95_ms", "run p95", "--taken", []]] },
+    age: { unit: duration, steps: STEPS_MS, lines: [["oldest_ready_age_ms", "oldest ready", "--warning", []]] },
+    times: { unit: duration, steps: STEPS_MS, lines: [["wait_p50_ms", "wait p50", "--link", [3, 3]], ["wait_p95_ms", "wait p95", "--link", []], ["run_p50_ms", "run p50", "--taken", [3, 3]], ["run_p95_ms", "run p95", "--taken", []]] },
   };
   const drawn = new Map();
 
@@ -27,9 +35,9 @@
     const place = figure.querySelector(".plot");
     const caption = figure.querySelector(".from");
     if (answer.at.length < 2) { caption.textContent = "no samples yet; nodes take one every 10 s"; return; }
-    caption.textContent = `sampled every ${answer.step_ms / 1000} s by node ${answer.node}`;
+    caption.textContent = `every ${answer.step_ms / 1000} s, node ${answer.node}`;
     const known = drawn.get(figure);
-    if (known) { known.setData(data); return; }
+    if (known) { known.setData(data); showNewest(known); return; }
     const muted = resolved("--muted");
     const line = resolved("--line");
     const axis = { stroke: muted, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
@@ -38,12 +46,14 @@
       cursor: { sync: { key: "page" }, points: { size: 5 }, drag: { x: false, y: false } },
       legend: { live: true },
       scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.08] } },
-      axes: [{ ...axis, size: 30, values: [[3600, "{HH}:{mm}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] }, { ...axis, size: 58, values: (_, ticks) => ticks.map(kind.unit) }],
-      series: [{ label: "time", value: (_, at) => (at == null ? "" : new Date(at * 1000).toISOString().slice(11, 19)) },
+      axes: [{ ...axis, size: 30, values: [[3600, "{HH}:{mm}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] }, { ...axis, size: 58, ...(kind.steps && { incrs: kind.steps }), values: (_, ticks) => ticks.map((tick) => (tick === 0 ? "0" : kind.unit(tick))) }],
+      series: [{ label: "at", value: (_, at) => (at == null ? "–" : clock(at)) },
         ...kind.lines.map(([, label, color, dash]) => ({ label, stroke: resolved(color), width: 1.6, dash, spanGaps: false, points: { show: false }, value: (_, v) => kind.unit(v) }))],
-      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), (() => { try { return localStorage.getItem("taskraft-zone") === "local" ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC"; } catch { return "UTC"; } })()),
+      hooks: { setCursor: [showNewest] },
+      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), zone()),
     }, data, place);
     drawn.set(figure, plot);
+    showNewest(plot);
   }
 
   async function refresh() {

@@ -106,5 +106,12 @@
     }
   });
 
-  document.addEventListener("DOMContentLoaded", () => { labelButtons(); showTimes(document); });
+  document.addEventListener("DOMContentLoaded", () => {
+    labelButtons();
+    showTimes(document);
+    // On a narrow screen the navigation is one row that scrolls sideways.
+    const nav = document.querySelector("nav.main");
+    const page = nav?.querySelector("[aria-current]");
+    if (page) nav.scrollLeft = page.offsetLeft - (nav.clientWidth - page.offsetWidth) / 2;
+  });
 })();
