@@ -6,6 +6,7 @@ import pytest
 
 from taskraft_console.pages.page import FormRefused
 from taskraft_console.pages.schedule import Span
+from tests.turns import blocked_until
 
 
 def utc(*parts):
@@ -57,6 +58,8 @@ def test_the_page_of_a_schedule_shows_the_next_times(console, client, hourly):
     for at in times[:3]:
         assert f'datetime="{at.strftime("%Y-%m-%dT%H:%M")}' in page
     assert "none is put while the schedule is paused" in page
+    # The console keeps its list of schedules for some seconds.
+    blocked_until(lambda: console.get("/go?q=hourly").status_code == 303)
     assert console.get("/go?q=hourly").headers["location"] == "/schedules/hourly"
     assert console.get("/schedules/nobody").status_code == 404
 

@@ -1,10 +1,14 @@
 """The page of a group: its tasks and their dependencies."""
 
+import html
+import re
+import shlex
 from urllib.parse import quote
 
 import pytest
 
 from tests.console.conftest import HOSTILE
+from tests.turns import blocked_until
 
 
 @pytest.fixture
@@ -47,3 +51,36 @@ def test_a_hostile_name_has_a_page(console):
     assert answer.status_code == 200
     assert "<img" not in answer.text
     assert console.get("/workflows/nobody").status_code == 404
+
+
+@pytest.mark.cluster
+def test_the_page_of_a_task_draws_what_it_waits_for(console, client):
+    chain = client.tube("chain")
+    first = chain.put("1", type="<b>first</b>")
+    second = chain.put("2", depends_on=[first])
+    third = chain.put("3", depends_on=[second])
+    page = console.get(f"/tubes/chain/tasks/{third}").text
+    drawn = page.partition('id="dependencies"')[2].partition("</svg>")[0]
+    links = re.findall(r'href="(/tubes/chain/tasks/\d+)"', drawn)
+    assert links == [f"/tubes/chain/tasks/{each}" for each in (first, second, third)]
+    assert drawn.count('class="edge"') == 2
+    assert "READY &lt;b&gt;first" in drawn
+    assert 'id="dependencies"' not in console.get(f"/tubes/chain/tasks/{first}").text
+
+
+@pytest.mark.cluster
+def test_a_hostile_name_is_one_word_of_each_command(console, client):
+    name = """$(x); 'y" z"""
+    client.groups.create(name)
+    client.tube("kept").put("x", group=name)
+    client.groups.start(name)
+    client.schedules.create(name, "0 0 1 1 *", client.tube("kept").task("x"))
+    for path in ("/workflows", "/schedules"):
+        blocked_until(lambda path=path: quote(name) in console.get(path).text)
+        codes = re.findall(r"<code>(.*?)</code>", console.get(path).text)
+        forms = [html.unescape(code) for code in codes]
+        shell = [shlex.split(form)[-1] for form in forms if form.startswith("taskraft")]
+        assert name in shell
+        assert any(repr(name) in form for form in forms if form.startswith("client"))
+    client.groups.cancel(name)
+    client.schedules.delete(name)

@@ -37,6 +37,7 @@ from taskraft_console.pages.page import (
     PageView,
     PageVisit,
     SweepStart,
+    shell_word,
     url_of,
 )
 from taskraft_console.pages.rights import rights
@@ -122,6 +123,8 @@ class ConsoleApp:
             time=readable.readable_time,
             iso=readable.iso_time,
             plain=readable.plain_text,
+            python_text=repr,
+            shell_word=shell_word,
         )
         environment.globals.update(
             settings=self.settings,

@@ -16,6 +16,7 @@ from taskraft_console.data.failure_report import (
 from taskraft_console.data.group_tasks import GroupTasks, find_group_tasks
 from taskraft_console.data.shared_reads import Reading, SharedReads
 from taskraft_console.data.subqueue_counts import SubqueueCounts, count_subqueues
+from taskraft_console.data.task_dependencies import find_dependencies
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -297,6 +298,14 @@ class ClusterReads:
             ("task", tube, task_id, payload),
             TASK_SECONDS,
             lambda: self.client.tube(tube).peek(task_id, payload=payload, timeout=self._timeout),
+        )
+
+    async def dependencies(self, task: Task) -> Reading[tuple[Sequence[Task], bool]]:
+        """Return the tasks that a task waits for, directly or not, and whether these are all."""
+        return await self.reads.read(
+            ("dependencies", task.tube, task.id),
+            LIST_SECONDS,
+            lambda: find_dependencies(self.client, task, self._timeout),
         )
 
     async def events(self, tube: str, task_id: int) -> Reading[GetTaskEventsResponse]:

@@ -16,6 +16,7 @@ from taskraft_console.pages.page import PageView, PageVisit, shell_word
 from taskraft_console.pages.task_changes import TASK_CHANGES
 from taskraft_console.views.payload_view import PayloadView
 from taskraft_console.views.readable import plain_text
+from taskraft_console.views.task_graph import draw_graph, graph_task
 from taskraft_console.views.timeline import timeline_of
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ async def task(visit: PageVisit) -> PageView:
             "steps": list(timeline_of(trail.events)),
             "is_complete": trail.complete,
             "causes": await _causes(visit, one, tubes),
+            **await _dependencies(visit, one),
             "payload": payload,
             "result": result,
             "headers": _headers(spec.headers, redaction),
@@ -106,6 +108,15 @@ def task_id_of(text: str) -> int:
     if text.isdecimal() and len(text) < 20 and 0 < int(text) < 2**63:
         return int(text)
     raise errors.TaskNotFound(f"{text!r} is not the id of a task")
+
+
+async def _dependencies(visit: PageVisit, task: Task) -> dict[str, object]:
+    """Return the drawn graph of the tasks that a task waits for; None: it waits for no task."""
+    if not task.message.waits_for:
+        return {"graph": None, "is_whole_graph": True}
+    found, is_whole = visit.value(await visit.cluster.dependencies(task))
+    graph = draw_graph(graph_task(each) for each in (*found, task))
+    return {"graph": graph, "is_whole_graph": is_whole}
 
 
 async def _causes(visit: PageVisit, task: Task, tubes: CountedTubes) -> list[Cause]:

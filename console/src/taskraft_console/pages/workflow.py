@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from taskraft import errors
 from taskraft_console.data.group_tasks import text_filter
 from taskraft_console.pages.page import ChangeForms, PageView, PageVisit
 from taskraft_console.pages.workflows import group_line
-from taskraft_console.views.task_graph import NODE_HEIGHT, NODE_WIDTH, GraphTask, draw_graph
-
-if TYPE_CHECKING:
-    from taskraft import Task
+from taskraft_console.views.task_graph import draw_graph, graph_task
 
 ROWS_MAX = 100
 """Maximum number of tasks in the table."""
@@ -30,7 +25,7 @@ async def workflow(visit: PageVisit) -> PageView:
         raise errors.GroupNotFound(f"there is no group {name!r}")
     end = group.end_task
     found = visit.value(await visit.cluster.group_tasks(name, end.tube if end else ""))
-    tasks = [_graph_task(task) for task in found.tasks]
+    tasks = [graph_task(task) for task in found.tasks]
     return PageView(
         template="workflow.html",
         title=name,
@@ -39,8 +34,6 @@ async def workflow(visit: PageVisit) -> PageView:
             "end": end,
             "abort": group.abort_task,
             "graph": draw_graph(tasks),
-            "node_width": NODE_WIDTH,
-            "node_height": NODE_HEIGHT,
             "tasks": tasks[:ROWS_MAX],
             "count": len(tasks),
             "found": found,
@@ -48,14 +41,4 @@ async def workflow(visit: PageVisit) -> PageView:
             "forms": ChangeForms.search(end.tube if end else "TUBE", text_filter("group", name)),
         },
         refresh_seconds=3.0,
-    )
-
-
-def _graph_task(task: Task) -> GraphTask:
-    return GraphTask(
-        task.tube,
-        task.id,
-        task.message.spec.type,
-        task.state,
-        tuple((each.tube, each.id) for each in task.message.waits_for),
     )

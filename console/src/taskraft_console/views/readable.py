@@ -90,10 +90,11 @@ def plain_text(text: str, characters_max: int = 0) -> str:
     """Return a text in which each control character is visible, cut to a maximum length.
 
     Control characters include the marks that change the direction of text, so that a name cannot
-    imitate another name.
+    imitate another name. The thin space of readable numbers stays as it is.
     """
     shown = "".join(
-        each if each.isprintable() or each in "\n\t" else _visible(each) for each in text
+        each if each.isprintable() or each in "\n\t" + THIN_SPACE else _visible(each)
+        for each in text
     )
     if characters_max and len(shown) > characters_max:
         return shown[: characters_max - 1] + "…"

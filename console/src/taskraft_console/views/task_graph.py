@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from taskraft import Task
 
 FOLD_MIN: Final = 5
 """Minimum number of tasks of one layer, type and state that are drawn as one node."""
@@ -33,6 +36,17 @@ class GraphTask:
         return self.tube, self.task_id
 
 
+def graph_task(task: Task) -> GraphTask:
+    """Return a stored task as a task of a graph."""
+    return GraphTask(
+        task.tube,
+        task.id,
+        task.message.spec.type,
+        task.state,
+        tuple((each.tube, each.id) for each in task.message.waits_for),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class GraphNode:
     """One node of a drawing: a task, or several equal tasks."""
@@ -56,6 +70,8 @@ class GraphDrawing:
     """Paths of the edges, in the syntax of SVG."""
     width: int
     height: int
+    node_width: int = NODE_WIDTH
+    node_height: int = NODE_HEIGHT
 
 
 def draw_graph(tasks: Iterable[GraphTask]) -> GraphDrawing:
