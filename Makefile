@@ -9,7 +9,7 @@ RUN     = $(VENV)/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo console screenshots test gate unstable nightly coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
+.PHONY: help setup dev demo console pictures test gate unstable nightly coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
         bench-core bench-peers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
         check-release check-stubs check-manifests setup-run setup-demo setup-docs setup-proto \
         go-parts real-collector k8s sbom image check-edge native test-native scan
@@ -35,8 +35,8 @@ demo: setup-demo ## Run three nodes, four consumers, a killed leader, a check an
 console: setup-run ## Run three nodes with a busy day of work, and the web console, until Ctrl-C
 	@$(RUN) -m demo.busy_day $(ARGS)
 
-screenshots: setup ## Take the screenshots of the console for the documentation; needs Chromium
-	@$(RUN) -m pytest -q tests/console/screenshots.py
+pictures: setup ## Take the pictures of the console for the documentation; needs Chromium
+	@$(RUN) -m pytest -q tests/console/console_pictures.py
 
 test: setup go-parts ## Run all tests in two stages (T="tests/service -k put" selects some)
 	@$(RUN) -m tests.gate $(T)

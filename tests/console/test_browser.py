@@ -34,9 +34,15 @@ def chromium():
         browser.close()
 
 
+def is_fault(said):
+    """Return whether a message of the browser is a fault; a status such as 404 is none."""
+    is_status = said.text.startswith("Failed to load resource: the server responded with")
+    return said.type == "error" and not is_status
+
+
 @contextlib.contextmanager
 def opened(chromium, origin, **options):
-    """Open a page; fail on script errors, refused content, dialogs, and calls to other hosts."""
+    """Open a page; fail on errors in its console, dialogs, and calls to other hosts."""
     context = chromium.new_context(**options)
     page = context.new_page()
     faults = []
@@ -44,7 +50,7 @@ def opened(chromium, origin, **options):
     page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     page.on(
         "console",
-        lambda said: faults.append(said.text) if "Content Security" in said.text else None,
+        lambda said: faults.append(said.text) if is_fault(said) else None,
     )
     page.on(
         "request",

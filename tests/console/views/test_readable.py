@@ -72,3 +72,8 @@ def test_sizes_and_times():
 def test_control_characters_become_visible():
     assert plain_text("a\u0007b\u202ec") == "a␇b⟨202E⟩c"
     assert plain_text("abcdef", 4) == "abc…"
+
+
+def test_the_space_in_numbers_and_durations_is_no_control_character():
+    assert plain_text(readable_duration(90_000)) == readable_duration(90_000)
+    assert plain_text("a\u2003b") == "a⟨2003⟩b"
