@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,7 @@ from taskraft_console.pages.value_form import entered_values
 from taskraft_console.views.trend import UNKNOWN_TREND, Trend
 
 if TYPE_CHECKING:
-    from taskraft import AsyncClient, TubeInfo
+    from taskraft import AsyncClient, Task, TubeInfo
 
 NEXT_SHOWN: Final = 8
 CONSUMERS_SHOWN: Final = 20
@@ -52,7 +52,7 @@ async def tube(visit: PageVisit) -> PageView:
             "tube": one,
             "now_ms": shown.now_ms,
             "age_ms": max(shown.now_ms - since, 0) if since else 0,
-            "limits": list(_limits(one, trend, is_blocked=not takeable)),
+            "limits": list(limits_of(one, trend, takeable)),
             "trend": trend,
             "window": "24h" if visit.query.get("window") == "24h" else "1h",
             "next_tasks": takeable,
@@ -76,10 +76,10 @@ async def _subqueues(visit: PageVisit, info: TubeInfo) -> SubqueueCounts | None:
     return visit.value(await visit.cluster.subqueues(info.name))
 
 
-def _limits(tube: CountedTube, trend: Trend, *, is_blocked: bool) -> Iterator[str]:
+def limits_of(tube: CountedTube, trend: Trend, takeable: Sequence[Task]) -> Iterator[str]:
     """Yield the reasons why the tube does not lease out more tasks.
 
-    ``is_blocked``: no READY task of the tube can be taken now.
+    ``takeable`` has the tasks that a take can get now.
     """
     options, counts = tube.info.options, tube.counts
     if tube.info.quarantined_at:
@@ -93,7 +93,7 @@ def _limits(tube: CountedTube, trend: Trend, *, is_blocked: bool) -> Iterator[st
     leased = (trend.ack_rate or 0.0) + (trend.fail_rate or 0.0)
     if counts.tasks.ready and options.rate_per_second and leased >= options.rate_per_second * 0.9:
         yield f"rate: about {leased:.0f} of at most {options.rate_per_second} takes per second"
-    if counts.tasks.ready and is_blocked:
+    if counts.tasks.ready and not takeable and tube.info.kind in KINDS:
         yield "sub-queues: each sub-queue with a ready task is at its limit of taken tasks"
     elif counts.tasks.ready and not counts.waiting:
         busy = "all consumers are busy" if counts.tasks.taken else "no consumer takes"
