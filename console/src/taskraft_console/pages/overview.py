@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -48,6 +48,7 @@ async def overview(visit: PageVisit) -> PageView:
     """Show the whole cluster on one page."""
     tubes = visit.value(await visit.cluster.tubes())
     state = visit.value(await visit.cluster.state())
+    answering = () if state.leader else visit.value(await visit.cluster.nodes()).keys()
     total = visit.value(await visit.cluster.total())
     looks = sorted(_looks(tubes), key=lambda look: (-look.score, look.tube.info.name))
     window = "24h" if visit.query.get("window") == "24h" else "1h"
@@ -58,7 +59,7 @@ async def overview(visit: PageVisit) -> PageView:
         template="overview.html",
         title="Overview",
         values={
-            "alarms": list(_alarms(visit, state, looks)),
+            "alarms": list(_alarms(visit, state, answering, looks)),
             "total": total.total,
             "oldest_ms": max(total.now_ms - oldest, 0) if oldest else 0,
             "looks": [
@@ -69,8 +70,8 @@ async def overview(visit: PageVisit) -> PageView:
             "window": window,
             "tube_count": len(tubes.tubes),
             "state": state,
-            "active": active_members(state),
-            "can_lose": losable_members(state),
+            "active": active_members(state, answering),
+            "can_lose": losable_members(state, answering),
         },
     )
 
@@ -95,9 +96,12 @@ def _looks(tubes: CountedTubes) -> Iterator[TubeGlance]:
 
 
 def _alarms(
-    visit: PageVisit, state: GetClusterStateResponse, looks: Sequence[TubeGlance]
+    visit: PageVisit,
+    state: GetClusterStateResponse,
+    answering: Collection[str],
+    looks: Sequence[TubeGlance],
 ) -> Iterator[Alarm]:
-    silent = [member.name for member in state.members if not is_active(state, member)]
+    silent = [each.name for each in state.members if not is_active(state, each, answering)]
     if not state.leader:
         yield Alarm("red", "The cluster has no leader", visit.url("cluster"), "cluster")
     for name in silent:
@@ -119,21 +123,26 @@ def _alarms(
             yield Alarm("amber", text, visit.url("tubes", name), "open")
 
 
-def is_active(state: GetClusterStateResponse, member: Member) -> bool:
-    """Return whether a member answers, as far as the leader knows."""
-    return member.leader or member.active or not state.leader
+def is_active(state: GetClusterStateResponse, member: Member, answering: Collection[str]) -> bool:
+    """Return whether a member answers: the leader, or without a leader the console, tells it.
+
+    ``answering`` has the names of the nodes that answer the console.
+    """
+    if not state.leader:
+        return member.name in answering
+    return member.leader or member.active
 
 
-def active_members(state: GetClusterStateResponse) -> int:
-    """Return the number of voters that answer."""
+def active_members(state: GetClusterStateResponse, answering: Collection[str]) -> int:
+    """Return the number of voters that answer; see `is_active`."""
     return sum(
-        is_active(state, member)
+        is_active(state, member, answering)
         for member in state.members
         if member.suffrage == Member.Suffrage.VOTER
     )
 
 
-def losable_members(state: GetClusterStateResponse) -> int:
+def losable_members(state: GetClusterStateResponse, answering: Collection[str]) -> int:
     """Return the number of further voters that can stop before the cluster stops."""
     voters = sum(member.suffrage == Member.Suffrage.VOTER for member in state.members)
-    return max(active_members(state) - (voters // 2 + 1), 0)
+    return max(active_members(state, answering) - (voters // 2 + 1), 0)

@@ -22,7 +22,7 @@ async def rights(visit: PageVisit) -> PageView:
                 (name, limit_text(name, value)) for name, value in sorted(server.limits.items())
             ],
             "console": (
-                ("Nodes", settings.target),
+                ("Nodes", settings.target.replace(",", ", ")),
                 ("Sign-in", "none: loopback only" if signin is None else signin.method),
                 ("Public address", settings.public_url or "-"),
                 ("Base path", settings.base_path or "-"),
