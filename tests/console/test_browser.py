@@ -150,8 +150,11 @@ def test_a_chart_without_a_cursor_shows_the_newest_values(chromium, console, cli
     blocked_until(lambda: len(client.history(["billing"]).at_ms) >= 2)
     with opened(chromium, console.address) as page:
         page.goto(f"{console.address}/tubes/billing")
+        buried = str(client.stats(["billing"]).total.tasks.buried)
         newest = page.locator("#chart-backlog .u-legend .u-series", has_text="buried")
-        newest.filter(has_text=str(client.stats(["billing"]).total.tasks.buried)).wait_for()
+        value = newest.locator(".u-value").filter(has_text=buried)
+        value.wait_for()
+        assert value.inner_text() == buried
 
 
 def test_live_updates_leave_open_forms_fields_and_focus(chromium, console, client):

@@ -454,6 +454,7 @@ def test_a_consumer_without_credit_is_busy_and_does_not_wait(console, client):
     with client.subscribe("served", credit=1) as tasks:
         next(iter(tasks))
         blocked_until(lambda: "nothing: busy" in console.get("/tubes/served").text)
+        assert "No consumer waits" not in console.get("/tubes/served").text
 
 
 @pytest.mark.cluster
@@ -494,3 +495,4 @@ def test_a_tube_is_blocked_by_its_subqueues(console, client):
 def test_the_search_offers_the_largest_tubes(console, client):
     client.tube("largest").put_many(["x"] * 999)
     blocked_until(lambda: 'href="/tasks?tube=largest"' in console.get("/tasks").text)
+    assert console.get("/tasks?tube=largest").text.count('<tr id="task-') == 50
