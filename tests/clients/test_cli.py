@@ -264,7 +264,7 @@ def test_the_feed_of_a_tube_that_does_not_exist_is_not_found(calls, emails, run,
 def test_statistics_count_done_and_zombie_tasks_apart(run, monkeypatch):
     tasks = tube_service_pb2.TubeStatistics.Tasks(done=3, zombie=5, total=8)
     of_tube = TubeStatistics.of(tube_service_pb2.TubeStatistics(tube="emails", tasks=tasks))
-    answer = Statistics(tubes=(of_tube,), total=of_tube, now_ms=1, revision=1)
+    answer = Statistics(tubes=(of_tube,), total=of_tube, now_ms=1, revision=1, tube_count=1)
     monkeypatch.setattr(Client, "stats", lambda *_: answer)
     header, row = (line.split() for line in run("stats").stdout.splitlines())
     shown = dict(zip(header, row, strict=False))

@@ -152,7 +152,7 @@ def statistics(now_ms, **counts):
         )
         for name, put in counts.items()
     ]
-    return Statistics(tubes=tuple(tubes), total=tubes[0], now_ms=now_ms, revision=1)
+    return Statistics(tubes=tuple(tubes), total=tubes[0], now_ms=now_ms, revision=1, tube_count=1)
 
 
 def test_rates_are_differences_per_second_of_the_cluster():

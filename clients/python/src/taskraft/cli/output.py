@@ -42,7 +42,7 @@ STRING_FIELDS: Final = frozenset(
             "last_id",
             "through_id",
         ),
-        *("token", "tokens", "cancel_tokens", "revision"),
+        *("token", "tokens", "cancel_tokens", "revision", "changed_since_revision"),
         # Sequence numbers of events, and positions in the log.
         *("seq", "from_seq", "to_seq", "low_seq", "high_seq", "next_seq"),
         *("index", "first_index", "last_index", "applied_index", "commit_index", "durable_index"),

@@ -40,7 +40,7 @@ def session() -> None:
 @output_option("session_service_pb2.Session")
 @cluster_options
 def list_sessions(*, output: str, target: str | None, timeout: float) -> None:
-    """List the sessions with the processes that opened them, and the number of tasks they hold.
+    """List the sessions, their processes and their numbers of tasks.
 
     The list shows only the first characters of each session id, because a full session id lets
     anyone act for that session.
@@ -72,7 +72,7 @@ def list_sessions(*, output: str, target: str | None, timeout: float) -> None:
 @output_option(SHOWN)
 @cluster_options
 def show(*, session_id: str, output: str, target: str | None, timeout: float) -> None:
-    """Show a session: its labels, what it waits for, and the tasks that it holds in all tubes.
+    """Show what a session waits for and which tasks it holds.
 
     SESSION is the id of the session, or its first 8 characters as `taskraft session list` shows
     them.

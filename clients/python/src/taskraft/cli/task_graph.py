@@ -41,7 +41,7 @@ INDENT: Final = "  "
 def graph(
     *, tube: str, task_id: int, depth: int, output: str, target: str | None, timeout: float
 ) -> None:
-    """Show the tasks that a task of TUBE waits for, and the tasks that wait for the task.
+    """Show what a task of TUBE waits for, and what waits for it.
 
     Dependencies that have ended, or are BURIED, are not shown.
     """

@@ -317,11 +317,11 @@ def stats(
     with connect(target, timeout) as client:
         answer = _counts(client, tubes, worst, limit)
         shown = [each.tube for each in answer.tubes]
-        wanted = shown if worst else tubes
+        known = [each.name for each in client.list_tubes(tubes)] if worst and tubes else shown
+        wanted = shown if worst else tubes  # a request names at most 1 000 tubes
         listed = client.list_tubes(wanted) if shown and output in TABLES else []
         retries = {each.name: show_retry(each.options.retry) for each in listed}
-    if worst is None:
-        check_tubes((name for name in tubes if "*" not in name), shown)
+    check_tubes((name for name in tubes if "*" not in name), known)
     if write([each.message for each in answer.tubes], output):
         return
     write_table(
