@@ -54,18 +54,20 @@ def test_a_hostile_name_has_a_page(console):
 
 
 @pytest.mark.cluster
-def test_the_page_of_a_task_draws_what_it_waits_for(console, client):
+def test_the_page_of_a_task_draws_the_tasks_around_it(console, client):
     chain = client.tube("chain")
     first = chain.put("1", type="<b>first</b>")
     second = chain.put("2", depends_on=[first])
     third = chain.put("3", depends_on=[second])
-    page = console.get(f"/tubes/chain/tasks/{third}").text
-    drawn = page.partition('id="dependencies"')[2].partition("</svg>")[0]
-    links = re.findall(r'href="(/tubes/chain/tasks/\d+)"', drawn)
-    assert links == [f"/tubes/chain/tasks/{each}" for each in (first, second, third)]
-    assert drawn.count('class="edge"') == 2
-    assert "READY &lt;b&gt;first" in drawn
-    assert 'id="dependencies"' not in console.get(f"/tubes/chain/tasks/{first}").text
+    alone = chain.put("4")
+    for one in (first, second, third):
+        page = console.get(f"/tubes/chain/tasks/{one}").text
+        drawn = page.partition('id="dependencies"')[2].partition("</svg>")[0]
+        links = re.findall(r'href="(/tubes/chain/tasks/\d+)"', drawn)
+        assert links == [f"/tubes/chain/tasks/{each}" for each in (first, second, third)]
+        assert drawn.count('class="edge"') == 2
+        assert "READY &lt;b&gt;first" in drawn
+    assert 'id="dependencies"' not in console.get(f"/tubes/chain/tasks/{alone}").text
 
 
 @pytest.mark.cluster

@@ -16,7 +16,6 @@ from taskraft_console.data.failure_report import (
 from taskraft_console.data.group_tasks import GroupTasks, find_group_tasks
 from taskraft_console.data.shared_reads import Reading, SharedReads
 from taskraft_console.data.subqueue_counts import SubqueueCounts, count_subqueues
-from taskraft_console.data.task_dependencies import find_dependencies
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     )
     from taskraft.v1.feed_service_pb2 import GetTaskEventsResponse
     from taskraft.v1.session_service_pb2 import Session
+    from taskraft.v1.task_service_pb2 import GetTaskGraphResponse
     from taskraft.v1.tube_service_pb2 import GetHistoryResponse, WaitingConsumer
 
 TOTAL_SECONDS: Final = 1.0
@@ -58,6 +58,8 @@ FAILURES_SHARE: Final = 0.01
 """Maximum part of the time in which the nodes list failed tasks of one stage: 1 %."""
 HISTORY_SECONDS: Final = 5.0
 TASK_SECONDS: Final = 0.9
+GRAPH_TASKS_MAX: Final = 60
+"""Maximum number of tasks in the graph of a task."""
 SCHEDULE_TIMES: Final = 10
 """Number of next times of a schedule that a page shows."""
 STALENESS_SECONDS: Final = 5
@@ -300,12 +302,18 @@ class ClusterReads:
             lambda: self.client.tube(tube).peek(task_id, payload=payload, timeout=self._timeout),
         )
 
-    async def dependencies(self, task: Task) -> Reading[tuple[Sequence[Task], bool]]:
-        """Return the tasks that a task waits for, directly or not, and whether these are all."""
+    async def task_graph(self, tube: str, task_id: int) -> Reading[GetTaskGraphResponse]:
+        """Return the tasks that a task waits for and that wait for the task, by distance.
+
+        Raises:
+            TaskNotFound: the task does not exist.
+        """
         return await self.reads.read(
-            ("dependencies", task.tube, task.id),
+            ("task graph", tube, task_id),
             LIST_SECONDS,
-            lambda: find_dependencies(self.client, task, self._timeout),
+            lambda: self.client.tube(tube).graph(
+                task_id, tasks_max=GRAPH_TASKS_MAX, timeout=self._timeout
+            ),
         )
 
     async def events(self, tube: str, task_id: int) -> Reading[GetTaskEventsResponse]:
@@ -324,6 +332,18 @@ class ClusterReads:
         """Return the sessions that the console may see."""
         return await self.reads.read(
             "sessions", LIST_SECONDS, lambda: self.client.list_sessions(timeout=self._timeout)
+        )
+
+    async def session_consumers(self, session_id: str) -> Reading[Sequence[WaitingConsumer]]:
+        """Return what the calls and streams of a session wait for.
+
+        Raises:
+            SessionNotFound: there is no such session, or the visitor may not see it.
+        """
+        return await self.reads.read(
+            ("session consumers", session_id),
+            TASK_SECONDS,
+            lambda: self.client.consumers(session=session_id, timeout=self._timeout),
         )
 
     async def leases(self, session_id: str) -> Reading[Sequence[Task]]:

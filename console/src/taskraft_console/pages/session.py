@@ -53,6 +53,7 @@ async def session(visit: PageVisit) -> PageView:
     if found is None:
         raise errors.SessionNotFound(f"there is no session with the id {short_id}…")
     leases = visit.value(await visit.cluster.leases(short_id))
+    consumers = visit.value(await visit.cluster.session_consumers(short_id))
     now_ms = visit.value(await visit.cluster.total()).now_ms
     lines = [lease_line(task, now_ms) for task in leases]
     lines.sort(key=lambda line: (line.left_ms is None, line.left_ms or 0))
@@ -61,6 +62,8 @@ async def session(visit: PageVisit) -> PageView:
         title=found.name or short_id,
         values={
             "line": session_line(found, now_ms),
+            "labels": sorted(found.labels.items()),
+            "consumers": consumers,
             "leases": lines[:LEASES_SHOWN],
             "count": len(lines),
             "short": sum(line.is_short for line in lines),

@@ -64,7 +64,7 @@ async def task(visit: PageVisit) -> PageView:
             "steps": list(timeline_of(trail.events)),
             "is_complete": trail.complete,
             "causes": await _causes(visit, one, tubes),
-            **await _dependencies(visit, one),
+            **await _graph(visit, one),
             "payload": payload,
             "result": result,
             "headers": _headers(spec.headers, redaction),
@@ -110,13 +110,11 @@ def task_id_of(text: str) -> int:
     raise errors.TaskNotFound(f"{text!r} is not the id of a task")
 
 
-async def _dependencies(visit: PageVisit, task: Task) -> dict[str, object]:
-    """Return the drawn graph of the tasks that a task waits for; None: it waits for no task."""
-    if not task.message.waits_for:
-        return {"graph": None, "is_whole_graph": True}
-    found, is_whole = visit.value(await visit.cluster.dependencies(task))
-    graph = draw_graph(graph_task(each) for each in (*found, task))
-    return {"graph": graph, "is_whole_graph": is_whole}
+async def _graph(visit: PageVisit, task: Task) -> dict[str, object]:
+    """Return the drawn graph of the tasks around a task; None: no task waits for another."""
+    found = visit.value(await visit.cluster.task_graph(task.tube, task.id))
+    graph = draw_graph(map(graph_task, found.tasks)) if found.edges else None
+    return {"graph": graph, "is_whole_graph": not found.truncated}
 
 
 async def _causes(visit: PageVisit, task: Task, tubes: CountedTubes) -> list[Cause]:

@@ -23,6 +23,16 @@ class SessionLine:
     is_quiet: bool
     """True: the session holds nothing."""
 
+    @property
+    def host(self) -> str:
+        """Host of the client as its label says; empty: not told."""
+        return str(self.session.labels.get("host", ""))
+
+    @property
+    def process(self) -> str:
+        """Process id of the client as its label says; empty: not told."""
+        return str(self.session.labels.get("pid", ""))
+
 
 def session_line(session: Session, now_ms: int) -> SessionLine:
     """Return a session for a page at a time of the cluster."""
@@ -42,7 +52,10 @@ async def workers(visit: PageVisit) -> PageView:
     lines = [
         session_line(each, total.now_ms)
         for each in sessions
-        if wanted in each.name.lower() or wanted in each.session_id[:8]
+        if any(
+            wanted in text.lower()
+            for text in (each.name, each.session_id[:8], *each.labels.values())
+        )
     ]
     lines.sort(key=lambda line: (line.expires_in_ms is None, -line.session.taken, line.short_id))
     return PageView(

@@ -25,7 +25,7 @@ async def workflow(visit: PageVisit) -> PageView:
         raise errors.GroupNotFound(f"there is no group {name!r}")
     end = group.end_task
     found = visit.value(await visit.cluster.group_tasks(name, end.tube if end else ""))
-    tasks = [graph_task(task) for task in found.tasks]
+    tasks = [graph_task(task.message) for task in found.tasks]
     return PageView(
         template="workflow.html",
         title=name,

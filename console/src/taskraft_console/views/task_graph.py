@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from taskraft import Task
+    from taskraft.v1.task_pb2 import Task as TaskMessage
 
 FOLD_MIN: Final = 5
 """Minimum number of tasks of one layer, type and state that are drawn as one node."""
@@ -36,14 +36,14 @@ class GraphTask:
         return self.tube, self.task_id
 
 
-def graph_task(task: Task) -> GraphTask:
+def graph_task(task: TaskMessage) -> GraphTask:
     """Return a stored task as a task of a graph."""
     return GraphTask(
         task.tube,
         task.id,
-        task.message.spec.type,
-        task.state,
-        tuple((each.tube, each.id) for each in task.message.waits_for),
+        task.spec.type,
+        task.State.Name(task.state),
+        tuple((each.tube, each.id) for each in task.waits_for),
     )
 
 
