@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo console pictures test gate unstable nightly coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
-        bench-core bench-peers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
+        bench-core bench-peers bench-brokers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
         check-release check-stubs check-manifests setup-run setup-demo setup-docs setup-proto \
         go-parts real-collector k8s sbom image check-edge native test-native scan
 
@@ -154,6 +154,11 @@ bench-core: setup ## Measure the queue core, write-behind and the commit path (A
 bench-peers: setup ## Compare workers with those of dramatiq and Celery (ARGS="--tasks 2000 --rounds 1")
 	@$(PYTHON) tools/environment.py $(VENV)-peers --only peers
 	@$(RUN) -m bench.peers --python $(VENV)-peers/bin/python $(ARGS)
+
+bench-brokers: setup load native ## Compare with RabbitMQ and NATS in one run (PEERS=DIR of their harness, ARGS="--rounds 1")
+	@test -n "$(PEERS)" || { echo 'give PEERS=DIR, the folder of the harness that starts the brokers' >&2; exit 2; }
+	@$(PYTHON) tools/environment.py $(VENV)-brokers --only brokers
+	@$(RUN) -m bench.brokers --peers $(PEERS) --python $(VENV)-brokers/bin/python $(ARGS)
 
 trace: setup ## Count the Python calls of one put, take and ack in a node (ARGS="--way put" lists them)
 	@$(RUN) -m tools.trace $(ARGS)

@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("environment", type=Path)
     parser.add_argument(
         "--only",
-        choices=("proto", "peers", "docs", "sbom", "native"),
+        choices=("proto", "peers", "brokers", "docs", "sbom", "native"),
         help="code generator, compared workers, or (on top of dev) tools of site, image or edge",
     )
     parser.add_argument("--level", choices=tuple(LEVELS), default="all", help="what to install")

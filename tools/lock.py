@@ -34,6 +34,7 @@ ENVIRONMENTS: Final[dict[str, tuple[str, ...]]] = {
     "native": ("--group", "native", "--constraint", "constraints/dev.txt"),
     "proto": ("--group", "proto"),
     "peers": ("--group", "peers"),
+    "brokers": ("--group", "brokers"),
     "sbom": ("--group", "sbom"),
 }
 """Arguments of the resolver by file name; the order matters."""
