@@ -7,6 +7,7 @@ between the parts, and a slow reader uses memory for one part only.
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -23,6 +24,7 @@ from taskraft_service.api.rpc.methods import (
     UnaryMethod,
     parse_request,
 )
+from taskraft_service.api.rpc.request_steps import MESSAGE_STEPS
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.kept_snapshots import KeptSnapshots
@@ -41,6 +43,9 @@ PART_TASKS: Final = 200
 """Maximum number of tasks of one part; encoding them takes about two milliseconds."""
 PART_BYTES: Final = 1 << 20
 CHOKED_PAUSE_SECONDS: Final = 0.05
+STEP_PAUSE_SECONDS: Final = 0.001
+"""Pause of the worker thread between two steps: the event loop then gets the interpreter lock. A
+thread that computes without a pause delays each of its turns by up to 5 ms."""
 _TASKS: Final = pb.ReadTaskSnapshotResponse.TASKS_FIELD_NUMBER
 
 
@@ -64,7 +69,8 @@ class _TaskSnapshot:
     def __init__(self, frozen: FrozenStore, keep_seconds: float, wall_offset_ms: int) -> None:
         self.revision = stored_index(frozen.store)
         self.tasks = StoredTasks(frozen.store, Limits())
-        self.tubes = self.tasks.tubes()
+        for _ in self.tasks.find_tubes():
+            time.sleep(STEP_PAUSE_SECONDS)
         self.keep_seconds = keep_seconds
         self.wall_offset_ms = wall_offset_ms
         self.close = frozen.close
@@ -130,14 +136,15 @@ class TaskSnapshots:
                     f"node {self._node} cannot write entry {answer.revision} now; retry",
                 )
             answer.revision = snapshot.revision
-            for tube in snapshot.tubes:
-                if call.caller.may(Verb.READ, tube.name):
-                    answer.tubes.add(
-                        tube=tube.name,
-                        first_id=tube.first_id,
-                        last_id=tube.last_id,
-                        tasks=tube.tasks,
-                    )
+            async for part in call.steps.slices(snapshot.tasks.tubes, MESSAGE_STEPS):
+                for tube in part:
+                    if call.caller.may(Verb.READ, tube.name):
+                        answer.tubes.add(
+                            tube=tube.name,
+                            first_id=tube.first_id,
+                            last_id=tube.last_id,
+                            tasks=tube.tasks,
+                        )
         return answer
 
     async def _collect(

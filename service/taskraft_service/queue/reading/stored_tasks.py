@@ -6,6 +6,7 @@ on the number of tasks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from taskraft_service.queue.entities.task_codec import read_task
@@ -25,6 +26,8 @@ from taskraft_service.queue.store.keys import (
 from taskraft_service.queue.store.store import Store
 from taskraft_service.queue.values import value
 
+STEP_TUBES: Final = 50
+"""Number of tubes that are read in one step."""
 IDS_END: Final = 1 << 63
 """Number above all task ids."""
 
@@ -57,18 +60,24 @@ class StoredTasks:
 
     def __init__(self, store: Store, limits: Limits) -> None:
         self._store = store
-        tubes = [
-            read_tube(record, store, limits) for _, record in store.scan(TUBE, prefix_stop(TUBE))
-        ]
-        self._tubes: dict[str, QueueTube] = {tube.name: tube for tube in tubes}
+        self._limits = limits
+        self._tubes: dict[str, QueueTube] = {}
+        self.tubes: list[StoredTube] = []
+        """The tubes with tasks in the order of their names, once ``find_tubes`` has ended."""
 
-    def tubes(self) -> list[StoredTube]:
-        """Return the tubes with tasks in the order of their names.
+    def find_tubes(self) -> Iterator[None]:
+        """Read all tubes, in steps of a few milliseconds; the caller lets other work run.
 
         Only tubes with tasks are searched: a search takes almost a millisecond in a large store.
         """
-        found = []
-        for name, tube in sorted(self._tubes.items()):
+        for place, (_, record) in enumerate(self._store.scan(TUBE, prefix_stop(TUBE))):
+            tube = read_tube(record, self._store, self._limits)
+            self._tubes[tube.name] = tube
+            if place % STEP_TUBES == 0:
+                yield
+        for place, (name, tube) in enumerate(sorted(self._tubes.items())):
+            if place % STEP_TUBES == 0:
+                yield
             tasks = sum(tube.counters.states)
             if not tasks:
                 continue
@@ -77,8 +86,8 @@ class StoredTasks:
             last = next(self._store.scan_back(*span), None)
             assert first is not None, f"tube {tube.number} counts {tasks} tasks and has none"
             assert last is not None, f"tube {tube.number} counts {tasks} tasks and has none"
-            found.append(StoredTube(name, task_id_of(first[0]), task_id_of(last[0]), tasks))
-        return found
+            ids = task_id_of(first[0]), task_id_of(last[0])
+            self.tubes.append(StoredTube(name, *ids, tasks))
 
     def read(
         self, name: str, after_id: int, last_id: int, tasks_max: int, bytes_max: int
