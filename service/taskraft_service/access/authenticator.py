@@ -167,9 +167,10 @@ class PeerAuthenticator:
         trust = self._trust_of(node)
         if self._current is None:
             # Without an access file, every client may do everything.
-            return NodeCaller(node, context.peer()) if trust is Trust.NONE else ANONYMOUS
+            is_member = trust is not Trust.NONE
+            return ANONYMOUS if is_member else NodeCaller(node, context.peer(), is_member=False)
         if trust is Trust.NONE:
-            return NodeCaller(node, context.peer())
+            return NodeCaller(node, context.peer(), is_member=False)
         token = _token_in(metadata_of(context, AUTHORIZATION_KEY))
         name = metadata_of(context, PRINCIPAL_KEY)
         if token:

@@ -264,7 +264,12 @@ _SHARED_READS: Final = (tube_service_pb2.GetHistoryRequest,)
 class NodeCaller:
     """A node that calls on its own behalf.
 
-    The node may only ask for its own membership, and read the samples of other nodes.
+    The node may only ask for its own membership. A member may also read the samples of other nodes.
+
+    Args:
+        node: name of the node.
+        peer: address of the connection.
+        is_member: False: the node was removed or was never a member.
     """
 
     PREFIX: Final = "node/"
@@ -277,8 +282,9 @@ class NodeCaller:
     version = 0
     expires_at = math.inf
 
-    def __init__(self, node: str, peer: str = "") -> None:
+    def __init__(self, node: str, peer: str = "", *, is_member: bool = True) -> None:
         self._node = node
+        self._is_member = is_member
         self.peer = peer
         self.name = self.PREFIX + node
 
@@ -300,7 +306,7 @@ class NodeCaller:
 
     def authorize(self, request: Message) -> Sequence[str]:
         """Check all permissions of a request; return the names for which it needs MANAGE."""
-        if isinstance(request, _SHARED_READS):
+        if self._is_member and isinstance(request, _SHARED_READS):
             return ()
         if not isinstance(request, _OWN_REQUESTS) or request.name != self._node:
             log_denied(self, request, Verb.MANAGE.value, ALL_TUBES)

@@ -16,6 +16,12 @@ def test_a_node_may_add_promote_and_remove_itself_only(kind):
         NodeCaller("n4").authorize(kind(name="n5"))
 
 
+def test_a_node_that_is_no_member_may_read_no_samples():
+    with pytest.raises(PermissionDenied):
+        NodeCaller("n4", is_member=False).authorize(tube_service_pb2.GetHistoryRequest())
+    assert NodeCaller("n4", is_member=False).authorize(pb.RemoveMemberRequest(name="n4"))
+
+
 def test_a_node_may_read_the_samples_of_another_node():
     assert not NodeCaller("n4").authorize(tube_service_pb2.GetHistoryRequest(total=True))
     with pytest.raises(PermissionDenied):
