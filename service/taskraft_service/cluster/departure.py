@@ -6,13 +6,15 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 import grpc
 import structlog
 
 from taskraft.v1 import cluster_service_pb2 as pb
-from taskraft_replication.core.types import ConfState, MemberId
+from taskraft_replication.core.types import ConfState, MemberId, Roster
+from taskraft_replication.membership.roster import was_removed
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.cluster.member_requests import (
@@ -20,11 +22,7 @@ from taskraft_service.cluster.member_requests import (
     other_addresses,
     send_remove_member,
 )
-from taskraft_service.cluster.wanted_size import (
-    ReplicaSettings,
-    WantedSizeInvalid,
-    excess_size,
-)
+from taskraft_service.cluster.wanted_size import WantedSizeInvalid, excess_size
 from taskraft_service.config.addresses import ordinal_of
 
 log: Final = structlog.get_logger(__name__)
@@ -33,7 +31,10 @@ LEAVE_SECONDS: Final = 20.0
 """Maximum time in which a stopping node removes its member."""
 FINAL: Final = frozenset({grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED})
 """Status codes after which the node stops asking."""
+STAYS: Final = "the node stays a member"
 LEFT_BEHIND: Final = "run `taskraft cluster remove` with the name of this node"
+NO_OTHER_VOTER: Final = "no other member votes"
+MEMBERS_UNKNOWN: Final = "the node has not received the membership yet"
 
 
 class Departure:
@@ -44,7 +45,7 @@ class Departure:
     stop at the same time leave one after the other.
 
     Args:
-        settings: the settings of this node.
+        replicas_file: file with the wanted number of nodes; None: the node stays a member.
         identity: identity of this node.
         membership: returns the membership as this node knows it.
         hand_over: transfers the leadership to a member, if this node leads; None: to any member.
@@ -53,14 +54,20 @@ class Departure:
 
     def __init__(
         self,
-        settings: ReplicaSettings,
+        replicas_file: Path | None,
         identity: MemberIdentity,
         membership: Callable[[], ConfState],
         hand_over: Callable[[MemberId | None], Awaitable[None]],
         security: PeerSecurity | None,
     ) -> None:
-        self._settings = settings
+        self._file = replicas_file
+        self._wanted: int | None = None
         self._own = identity.member
+        self._request = pb.RemoveMemberRequest(
+            name=identity.member.name,
+            directory_id=identity.directory_id,
+            request_id=str(uuid.uuid4()),
+        )
         self._membership = membership
         self._hand_over = hand_over
         self._security = security
@@ -72,54 +79,74 @@ class Departure:
         If the cluster does not remove the member in ``LEAVE_SECONDS``, the member stays, and the
         process log has the reason.
         """
-        try:
-            wanted = await asyncio.to_thread(excess_size, self._settings)
-        except WantedSizeInvalid as error:
-            log.warning("the node stays a member", reason=str(error))
-            return
-        if wanted is None:
+        if not await self._is_excess():
             return
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                is_removed = await self._leave(wanted)
+                is_removed = await self._leave()
         except TimeoutError:
             is_removed = False
         if is_removed:
-            log.warning("the node has left its cluster", member=self._own.member_id, wanted=wanted)
-        else:
             log.warning(
-                "the node stays a member", wanted=wanted, reason=self._refusal, advice=LEFT_BEHIND
+                "the node has left its cluster", member=self._own.member_id, wanted=self._wanted
             )
+        elif self._wanted is not None:
+            log.warning(STAYS, wanted=self._wanted, reason=self._refusal, advice=LEFT_BEHIND)
 
-    async def _leave(self, wanted: int) -> bool:
-        """Ask the other members in turn; return False if the cluster refuses for good.
+    async def _leave(self) -> bool:
+        """Ask the other members in turn; return False if the member stays for good.
 
         The leadership goes to a member that stays. Two stopping nodes could otherwise transfer it
         to each other again and again.
         """
-        request = pb.RemoveMemberRequest(name=self._own.name, request_id=str(uuid.uuid4()))
         for attempt in count():
             membership = self._membership()
-            staying = _staying_voters(membership, wanted)
+            if was_removed(membership.roster, MemberId(self._own.member_id)):
+                return True
+            staying = _staying_voters(membership, self._wanted)
             await self._hand_over(staying[attempt % len(staying)] if staying else None)
             if set(membership.voters) <= {self._own.member_id}:
-                self._refusal = "no other member votes"
+                self._refusal = NO_OTHER_VOTER if membership.voters else MEMBERS_UNKNOWN
                 return False
-            for address in other_addresses(
-                membership.roster,
-                self._own.member_id,
-                has_certificates=self._security is not None,
-            ):
-                is_removed = await self._ask(address, request)
-                if is_removed is not None:
-                    return is_removed
+            is_removed = await self._ask_all(membership.roster)
+            if is_removed is not None:
+                return is_removed
             await asyncio.sleep(ASK_PAUSE_SECONDS)
         raise AssertionError("there is always another attempt")
 
-    async def _ask(self, address: str, request: pb.RemoveMemberRequest) -> bool | None:
+    async def _is_excess(self) -> bool:
+        """Return whether the ordinal of this node is not below the number in the file.
+
+        The file is read before each request, because the operator may raise the number again while
+        the node waits for its turn.
+        """
+        before = self._wanted
+        try:
+            self._wanted = await asyncio.to_thread(excess_size, self._own.name, self._file)
+        except WantedSizeInvalid as error:
+            self._wanted = None
+            log.warning(STAYS, reason=str(error))
+        else:
+            if before is not None and self._wanted is None:
+                log.warning(STAYS, reason="the node is wanted again", before=before)
+        return self._wanted is not None
+
+    async def _ask_all(self, roster: Roster) -> bool | None:
+        """Ask the other members in turn; return None if the node must ask again."""
+        has_certificates = self._security is not None
+        own_id = self._own.member_id
+        for address in other_addresses(roster, own_id, has_certificates=has_certificates):
+            if not await self._is_excess():
+                return False
+            is_removed = await self._ask(address)
+            if is_removed is not None:
+                return is_removed
+        return None
+
+    async def _ask(self, address: str) -> bool | None:
         """Ask one member; return whether this member was removed, or None to ask the next one."""
         try:
-            await send_remove_member(address, request, self._security)
+            await send_remove_member(address, self._request, self._security)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 return True
@@ -129,11 +156,11 @@ class Departure:
         return True
 
 
-def _staying_voters(membership: ConfState, wanted: int) -> Sequence[MemberId]:
+def _staying_voters(membership: ConfState, wanted: int | None) -> Sequence[MemberId]:
     """Return the voters that are wanted; a name without an ordinal is wanted."""
     ordinals = {info.member: ordinal_of(info.name) for info in membership.roster.members}
     return [
         voter
         for voter in membership.voters
-        if (ordinal := ordinals.get(voter)) is None or ordinal < wanted
+        if wanted is None or (ordinal := ordinals.get(voter)) is None or ordinal < wanted
     ]

@@ -237,7 +237,7 @@ def _check_wanted(config: ServerConfig) -> None:
         JoinRefused: the ordinal of the node is not below the wanted number of nodes.
     """
     try:
-        wanted = excess_size(config)
+        wanted = excess_size(config.node_name, config.replicas_file)
     except WantedSizeInvalid as error:
         raise JoinRefused(f"the data directory is empty, and {error}") from error
     if wanted is not None:
@@ -286,7 +286,8 @@ async def _ask_to_replace(
     was removed before the data was lost.
 
     Raises:
-        JoinRefused: the cluster has no such member, or refuses the node for good.
+        JoinRefused: the cluster has no such member, or refuses the node for good, or the operator
+            does not want the node.
     """
     identity = MemberIdentity(config.member, (), lost.directory_id)
     said, is_member = "", True
@@ -298,6 +299,7 @@ async def _ask_to_replace(
         except grpc.aio.AioRpcError as error:
             reason = f"{address}: {error.details()}"
             if error.code() is grpc.StatusCode.NOT_FOUND and is_member and not lost.member_id:
+                await asyncio.to_thread(_check_wanted, config)
                 is_member = False
             elif error.code() in FINAL:
                 raise JoinRefused(f"the lost member cannot be replaced: {reason}") from error

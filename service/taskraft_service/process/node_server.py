@@ -289,7 +289,7 @@ class NodeServer:
         if self.node.failed.done() or self.node.is_disk_stalled or self.node.is_founding:
             return
         departure = Departure(
-            self.config,
+            self.config.replicas_file,
             self.identity,
             lambda: self.node.status().conf_state,
             self._hand_over_if_leader,

@@ -2,12 +2,13 @@
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from types import SimpleNamespace
+from dataclasses import replace
 
 import grpc
 import grpc.aio
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from taskraft.v1 import cluster_service_pb2, session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -86,7 +87,7 @@ class Three:
 async def three_nodes(tmp_path):
     peers, clients = free_addresses(3), free_addresses(3)
     members = ",".join(
-        f"n{place}={peer}/{client}"
+        f"n-{place}={peer}/{client}"
         for place, (peer, client) in enumerate(zip(peers, clients, strict=True))
     )
     write_principals(tmp_path / "access.toml")
@@ -94,7 +95,7 @@ async def three_nodes(tmp_path):
         three = Three(tmp_path, stack)
         for place in range(3):
             config = three.config(
-                f"n{place}", peers=members, listen=clients[place], peer_listen=peers[place]
+                f"n-{place}", peers=members, listen=clients[place], peer_listen=peers[place]
             )
             three.nodes.append(await three.start(config))
         wanted = sorted([NodePhase.RUNNING, NodePhase.WAITING, NodePhase.WAITING])
@@ -213,6 +214,7 @@ async def test_a_waiting_put_asks_the_next_leader_with_the_permissions_of_its_ca
 
 HOPS = ("x-taskraft-hops", "1")
 ADD = "/taskraft.v1.ClusterService/AddMember"
+HISTORY = "/taskraft.v1.TubeService/GetHistory"
 
 
 def named(principal):
@@ -315,6 +317,8 @@ async def test_a_removed_node_can_do_nothing_until_an_operator_adds_it_again(thr
         assert await refused(other) == "NOT_ALLOWED"
     call = called_by(leader, security, pb.PutTasksRequest(tube=MAIL), named("root"))
     assert await refused(call) == "NOT_ALLOWED"
+    samples = tube_service_pb2.GetHistoryRequest(tubes=[MAIL])
+    assert await refused(called_by(leader, security, samples, (), HISTORY)) == "NOT_ALLOWED"
     added = addition(name)
     added.directory_id = ""
     await root.cluster.AddMember(added)
@@ -354,10 +358,10 @@ async def test_a_node_passes_no_request_of_another_node_on(three):
 
 
 async def test_a_node_removes_its_own_member_and_no_other_one(three):
-    leaving, wanted = three.follower.server, three.path / "replicas"
-    wanted.write_text("2")
-    other = next(one for one in three.nodes if one.server not in {leaving, three.leader.server})
-    name = other.server.identity.member.name
+    other, leaving = (one.server for one in three.nodes if one is not three.leader)
+    wanted = three.path / "replicas"
+    wanted.write_text("1")
+    name = other.identity.member.name
     request = cluster_service_pb2.RemoveMemberRequest(name=name)
     at_leader = three.leader.server.config.peer_listen
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -368,15 +372,24 @@ async def test_a_node_removes_its_own_member_and_no_other_one(three):
         assert not leaving.components.leadership.is_leader
 
     membership = three.leader.server.node.status
-    await Departure(
-        SimpleNamespace(node_name="taskraft-2", replicas_file=wanted),
-        leaving.identity,
-        lambda: membership().conf_state,
-        does_not_lead,
-        leaving.security.peer,
-    ).run()
-    assert leaving.identity.member.member_id not in membership().conf_state.voters
+
+    async def leave(directory_id):
+        await Departure(
+            wanted,
+            replace(leaving.identity, directory_id=directory_id),
+            lambda: membership().conf_state,
+            does_not_lead,
+            leaving.security.peer,
+        ).run()
+        return membership().conf_state.voters
+
+    # The node was replaced, and its earlier process stops with the earlier directory.
+    assert len(await leave("0" * 32)) == 3
+    assert leaving.identity.member.member_id not in await leave(leaving.identity.directory_id)
     assert len(membership().conf_state.voters) == 2
+    with capture_logs() as logs:  # a repeated departure, after the certificate has lost its rights
+        await leave(leaving.identity.directory_id)
+    assert logs[-1]["event"] == "the node has left its cluster"
 
 
 async def test_a_client_certificate_is_refused_on_the_peer_port(three):
@@ -410,7 +423,7 @@ async def test_a_joining_node_must_be_admitted_and_use_the_name_in_its_certifica
     await until_phase(node.server, NodePhase.WAITING)
     root = await node.known("root")
     state = await root.cluster.GetClusterState(cluster_service_pb2.GetClusterStateRequest())
-    assert [member.name for member in state.members if member.joined] == ["n0", "n1", "n2", "n7"]
+    assert [member.name for member in state.members if member.joined] == ["n-0", "n-1", "n-2", "n7"]
     other = config.model_copy(update={"node_name": "n6", "data_dir": three.path / "n6"})
     with pytest.raises(JoinRefused, match="lacks the permission to manage on all tubes"):
         await resolve_member_identity(other, node.server.security.peer)

@@ -43,6 +43,7 @@ RULES = {
     "AddMemberRequest.address": ("", "nowhere", "a:b", "a:99999999"),
     "AddMemberRequest.directory_id": ("?", "\0"),
     "AddMemberRequest.cluster_id": ("another",),
+    "RemoveMemberRequest.directory_id": ("?", "\0"),
     "SaveSnapshotRequest.offset": (1, *NEGATIVE),
     "SaveSnapshotRequest.snapshot_id": NOTHING,
     "ClusterSettings.failover_grace_ms": (*NEGATIVE, 86_400_001),

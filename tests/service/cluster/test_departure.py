@@ -1,7 +1,8 @@
 """A stopping node removes its member if its ordinal is not wanted, and in no other case."""
 
 import asyncio
-from types import SimpleNamespace
+import os
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -34,21 +35,25 @@ class Refused(grpc.aio.AioRpcError):
 class Members:
     """Answer the requests of a stopping node with the given status codes, then with success."""
 
-    def __init__(self, monkeypatch, path, *codes, voters=(1, 2, 5)):
+    def __init__(self, monkeypatch, path, *codes, voters=(1, 2, 5), own=OWN, learners=()):
         self.codes, self.asked, self.requests, self.handed_over = list(codes), [], [], []
+        self.rounds, self.rounds_max = 0, 100
+        self.before_answer = lambda: None
         monkeypatch.setattr(departure, "send_remove_member", self.answer)
         monkeypatch.setattr(departure.asyncio, "sleep", self.pause)
+        self.membership = ConfState(voters, learners, roster=Roster((*OTHERS, own)))
         self.departure = Departure(
-            SimpleNamespace(node_name=OWN.name, replicas_file=path),
-            MemberIdentity(PeerAddress(5, OWN.name, "four:1", "four:2"), (), "d4"),
-            lambda: ConfState(voters, roster=Roster((*OTHERS, OWN))),
+            path,
+            MemberIdentity(PeerAddress(5, own.name, "four:1", "four:2"), (), "d4"),
+            lambda: self.membership,
             self.hand_over,
             None,
         )
 
     async def answer(self, address, request, _security):
         self.asked.append(address)
-        self.requests.append((request.name, request.request_id))
+        self.requests.append((request.name, request.directory_id, request.request_id))
+        self.before_answer()
         if self.codes:
             raise Refused(self.codes.pop(0))
 
@@ -56,6 +61,10 @@ class Members:
         self.handed_over.append(to)
 
     async def pause(self, _seconds):
+        """End the time for leaving after ``rounds_max`` rounds."""
+        self.rounds += 1
+        if self.rounds == self.rounds_max:
+            raise TimeoutError
         await next_turn(0)
 
 
@@ -73,12 +82,16 @@ async def test_a_node_asks_the_other_members_in_turn_until_one_removes_it(monkey
     assert members.asked == ["zero:2", "one:2", "zero:2", "one:2"]
     assert members.handed_over == [1, 2], "a leader hands over to each member that stays in turn"
     assert logs[-1]["event"] == "the node has left its cluster"
-    ((name, request_id),) = set(members.requests)
-    assert name == "taskraft-4"
+    ((name, directory_id, request_id),) = set(members.requests)
+    assert (name, directory_id) == ("taskraft-4", "d4"), "no later member of the name is removed"
     assert request_id
 
 
-@pytest.mark.parametrize("text", [None, "5", "6", "0", "", "three", "-1", "3.0", "3 4"])
+WRONG = ["0", "", "three", "-1", "+3", "3.0", "3 4", "0x3", "3_0", "3\0", "\u0663", "\ufeff3"]
+HUGE = ["3" + " " * 64, "9" * 65, "3" + "\n" * 1_000_000 + "5"]
+
+
+@pytest.mark.parametrize("text", [None, "5", "6", "9" * 64, *WRONG, *HUGE])
 async def test_a_node_that_is_wanted_or_has_no_valid_number_stays(monkeypatch, file, text):
     if text is None:
         file.unlink()
@@ -88,7 +101,78 @@ async def test_a_node_that_is_wanted_or_has_no_valid_number_stays(monkeypatch, f
     with capture_logs() as logs:
         await members.departure.run()
     assert members.asked == []
-    assert bool(logs) == (text not in {None, "5", "6"}), "one line names a wrong file"
+    is_wrong = text in {*WRONG, *HUGE}
+    assert [each["event"] for each in logs] == ["the node stays a member"] * is_wrong
+
+
+@pytest.mark.parametrize("text", ["3", "3 ", " 3\r\n", "03"])
+async def test_blanks_around_the_number_do_not_matter(monkeypatch, file, text):
+    file.write_text(text)
+    members = Members(monkeypatch, file)
+    await members.departure.run()
+    assert members.asked == ["zero:2"]
+
+
+@pytest.mark.parametrize("later", ["5", "five", "", None])
+@pytest.mark.parametrize("requests", [1, 2, 3])
+async def test_a_node_that_is_wanted_again_while_it_waits_asks_no_more(
+    monkeypatch, file, later, requests
+):
+    """The kubelet replaces the folder of a ConfigMap by a symbolic link, as here."""
+    first, second = file.parent / "first", file.parent / "second"
+    for folder, text in ((first, "3"), (second, later)):
+        folder.mkdir()
+        if text is not None:
+            (folder / "replicas").write_text(text)
+    data = file.parent / "..data"
+    data.symlink_to(first)
+
+    def swap():
+        if len(members.asked) == requests:
+            (file.parent / "..new").symlink_to(second)
+            (file.parent / "..new").rename(data)
+
+    members = Members(monkeypatch, data / "replicas", *[UNAVAILABLE] * 10)
+    members.before_answer = swap
+    with capture_logs() as logs:
+        await members.departure.run()
+    assert len(members.asked) == requests
+    assert logs[-1]["event"] == "the node stays a member"
+    assert "advice" not in logs[-1]
+
+
+@pytest.mark.parametrize("name", ["four", "taskraft-4a", "taskraft", "4"])
+async def test_a_node_without_an_ordinal_stays(monkeypatch, file, name):
+    members = Members(monkeypatch, file, own=replace(OWN, name=name))
+    await members.departure.run()
+    assert members.asked == []
+
+
+async def test_a_learner_leaves_too(monkeypatch, file):
+    members = Members(monkeypatch, file, voters=(1, 2), learners=(5,))
+    await members.departure.run()
+    assert members.asked == ["zero:2"]
+
+
+async def test_a_node_that_learns_of_its_removal_needs_no_answer(monkeypatch, file):
+    members = Members(monkeypatch, file, *[UNAVAILABLE] * 10)
+
+    def remove():
+        members.membership = ConfState((1, 2), roster=Roster(OTHERS, OWN.member))
+
+    members.before_answer = remove
+    with capture_logs() as logs:
+        await members.departure.run()
+    assert members.asked == ["zero:2", "one:2"]
+    assert logs[-1]["event"] == "the node has left its cluster"
+
+
+async def test_a_node_that_does_not_know_the_members_yet_says_so(monkeypatch, file):
+    members = Members(monkeypatch, file)
+    members.membership = ConfState()
+    with capture_logs() as logs:
+        await members.departure.run()
+    assert logs[-1]["reason"] == "the node has not received the membership yet"
 
 
 async def test_a_node_without_the_setting_stays(monkeypatch):
@@ -111,14 +195,18 @@ async def test_a_member_that_is_removed_already_has_left(monkeypatch, file):
     assert logs[-1]["event"] == "the node has left its cluster"
 
 
-@pytest.mark.parametrize("code", [grpc.StatusCode.PERMISSION_DENIED, MEMBER_NEEDED])
-async def test_a_node_that_is_refused_stays_and_says_why(monkeypatch, file, code):
-    monkeypatch.setattr(departure, "LEAVE_SECONDS", 0)
+@pytest.mark.parametrize(
+    ("code", "asked"), [(grpc.StatusCode.PERMISSION_DENIED, 1), (MEMBER_NEEDED, 4)]
+)
+async def test_a_node_that_is_refused_stays_and_says_why(monkeypatch, file, code, asked):
     members = Members(monkeypatch, file, *[code] * 10)
+    members.rounds_max = 2
     with capture_logs() as logs:
         await members.departure.run()
+    assert len(members.asked) == asked
     assert logs[-1]["event"] == "the node stays a member"
     assert logs[-1]["wanted"] == 3
+    assert logs[-1]["reason"].endswith(": no")
     assert "taskraft cluster remove" in logs[-1]["advice"]
 
 
@@ -132,11 +220,21 @@ async def test_the_last_voter_stays_although_there_are_learners(monkeypatch, fil
 
 @pytest.mark.parametrize("ordinal", [2, 3, 11])
 def test_the_nodes_with_ordinals_below_the_number_are_wanted(file, ordinal):
-    settings = SimpleNamespace(node_name=f"taskraft-{ordinal}", replicas_file=file)
-    assert excess_size(settings) == (3 if ordinal >= 3 else None)
+    assert excess_size(f"taskraft-{ordinal}", file) == (3 if ordinal >= 3 else None)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    settings = SimpleNamespace(node_name="taskraft-4", replicas_file=tmp_path)
-    with pytest.raises(WantedSizeInvalid, match=str(tmp_path)):
-        excess_size(settings)
+def make_loop(path):
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, make_loop])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, make):
+    path = tmp_path / "replicas"
+    make(path)
+    with pytest.raises(WantedSizeInvalid, match=str(path)):
+        excess_size("taskraft-4", path)
+
+
+def test_a_link_to_nothing_is_no_file(tmp_path):
+    (tmp_path / "replicas").symlink_to(tmp_path / "..data" / "replicas")
+    assert excess_size("taskraft-4", tmp_path / "replicas") is None

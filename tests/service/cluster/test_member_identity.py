@@ -148,3 +148,17 @@ async def test_a_founder_that_the_cluster_refuses_for_good_does_not_ask_again(
     with pytest.raises(JoinRefused, match="removed"):
         await resolve_member_identity(settings(tmp_path))
     assert len(answers.requests) == 2
+
+
+async def test_a_founder_that_was_removed_does_not_join_again_while_it_is_not_wanted(
+    tmp_path, monkeypatch
+):
+    answers = Answers(monkeypatch, grpc.StatusCode.NOT_FOUND)
+    peers = PEERS.replace("n2=2@", "n-1=2@")
+    config = settings(tmp_path, node_name="n-1", peers=peers, replicas_file=tmp_path / "replicas")
+    (tmp_path / "data").mkdir(mode=0o700)
+    begin_replacement(config, "the data directory is empty", is_founding=True)
+    (tmp_path / "replicas").write_text("1")
+    with pytest.raises(JoinRefused, match="n-1 does not join"):
+        await resolve_member_identity(config)
+    assert answers.requests == [(True, 0)]

@@ -187,15 +187,16 @@ class MembershipChanges:
         """Remove a member permanently.
 
         Raises:
+            CallRefused: INVALID_FIELD, MEMBER_NOT_FOUND, MEMBER_NEEDED or MEMBERS_CHANGING.
             NotLeader: the leader was asked to remove itself and has transferred its leadership; the
                 new leader removes it.
         """
-        check_request_id(request.request_id, request.client_id)
+        check_remove_member(request)
         key = _key("remove", request, principal)
         async with self._changing:
             if made_before(self._roster, key) is not None:
                 return
-            member = self._member(request.name).member
+            member = self._member(request.name, request.directory_id).member
             namesakes = [each for each in self._roster.members if each.name == request.name]
             for each in namesakes:
                 await self._check_quorum_without(each.member)
@@ -273,11 +274,19 @@ class MembershipChanges:
     def _roster(self) -> Roster:
         return self._raft.status().conf_state.roster
 
-    def _member(self, name: str) -> MemberInfo:
+    def _member(self, name: str, directory_id: str = "") -> MemberInfo:
+        """Return the member of a name, with a data directory if ``directory_id`` is not empty.
+
+        Raises:
+            CallRefused: MEMBER_NOT_FOUND.
+        """
         info = _named(self._roster, name)
-        if info is None:
+        if info is None or directory_id not in ("", info.directory_id):
+            directory = f" with data directory {directory_id}" if directory_id else ""
             raise CallRefused(
-                error_pb2.Error.MEMBER_NOT_FOUND, f'there is no member "{name}"', {"name": name}
+                error_pb2.Error.MEMBER_NOT_FOUND,
+                f'there is no member "{name}"{directory}',
+                {"name": name},
             )
         return info
 
@@ -408,6 +417,19 @@ def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
         violations.add("replaced_id", "must not be negative")
     if request.replaced_id and not request.replaces_member:
         violations.add("replaced_id", "needs replaces_member")
+    violations.check_request_id(request.request_id, request.client_id)
+    violations.raise_if_any()
+
+
+def check_remove_member(request: pb.RemoveMemberRequest) -> None:
+    """Check a request to remove a member.
+
+    Raises:
+        CallRefused: INVALID_FIELD with all violations.
+    """
+    violations = Violations()
+    if not _DIRECTORY.fullmatch(request.directory_id):
+        violations.add("directory_id", "not the id of a data directory")
     violations.check_request_id(request.request_id, request.client_id)
     violations.raise_if_any()
 

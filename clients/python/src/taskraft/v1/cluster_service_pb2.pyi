@@ -577,6 +577,7 @@ class RemoveMemberRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the member."""
     request_id: _builtins.str
@@ -585,16 +586,21 @@ class RemoveMemberRequest(_message.Message):
     """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
     principal alone is the scope. At most 128 bytes.
     """
+    directory_id: _builtins.str
+    """Set by a node that leaves: identity of its data directory. A member of this name with another
+    directory is not removed. Empty: any.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         request_id: _builtins.str = ...,
         client_id: _builtins.str = ...,
+        directory_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "directory_id", b"directory_id", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
