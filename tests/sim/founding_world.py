@@ -19,7 +19,8 @@ from taskraft_replication.errors import DirectoryRefused, MemberRemoved
 from taskraft_replication.membership.roster import removal_of
 from taskraft_replication.storage.stored_member import member_in
 from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
-from taskraft_service.api.cluster.membership import addition_to, check_add_member, member_info
+from taskraft_service.api.cluster.member_checks import check_add_member
+from taskraft_service.api.cluster.membership import addition_to, member_info
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.cluster.member_identity import (
     MemberIdentity,

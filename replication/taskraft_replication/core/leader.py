@@ -67,7 +67,7 @@ def on_append_reply(member: Member, reply: Message) -> None:
     if progress is None:
         return  # this leader was removed and has not stepped down
     assert reply.term == member.term, "an acknowledgement of another term does not count"
-    progress.recent_active = True
+    progress.note_answer()
     if reply.reject:
         _on_rejected(member, reply, progress)
         return
@@ -123,7 +123,7 @@ def _announce_commit(member: Member) -> None:
 def on_heartbeat_reply(member: Member, reply: Message) -> None:
     """Mark the follower as active, resume a paused follower, and confirm reads."""
     progress = member.tracker.progress[reply.sender]
-    progress.recent_active = True
+    progress.note_answer()
     progress.paused_by_flow = False
     if progress.match < member.log.last_index or progress.state is ProgressState.PROBE:
         send_append(member, reply.sender, progress)
@@ -136,7 +136,7 @@ def on_follower_alive(member: Member, follower: MemberId) -> None:
     """Mark ``follower`` as active, because it has received a part of a message of this leader."""
     progress = member.tracker.progress.get(follower)
     if progress is not None:
-        progress.recent_active = True
+        progress.note_answer()
 
 
 def on_transfer_leader(member: Member, request: Message) -> None:

@@ -33,6 +33,7 @@ class Progress:
     """
 
     __slots__ = (
+        "answers",
         "inflights",
         "match",
         "next",
@@ -60,6 +61,8 @@ class Progress:
         self.state = _PROBE
         self.pending_snapshot = LogIndex(0)
         """Index of the snapshot that is being sent, or 0."""
+        self.answers = 0
+        """Number of messages that arrived in this leadership."""
         self.recent_active = recent_active
         """Whether a message arrived since the last quorum check."""
         self.was_active = False
@@ -69,6 +72,11 @@ class Progress:
         self.inflights = inflights
         self.sent_commit = LogIndex(0)
         """Commit index carried by the last message."""
+
+    def note_answer(self) -> None:
+        """Mark the follower as active, because a message of the follower has arrived."""
+        self.answers += 1
+        self.recent_active = True
 
     @property
     def paused(self) -> bool:

@@ -32,6 +32,7 @@ class ProgressStatus:
     inflight_messages: int
     inflight_bytes: int
     inflight_full: bool
+    answers: int = 0
 
     @property
     def is_active(self) -> bool:
@@ -72,6 +73,7 @@ def status_of(member: Member) -> Status:
             inflight_messages=len(each.inflights),
             inflight_bytes=each.inflights.payload_bytes,
             inflight_full=each.inflights.full,
+            answers=each.answers,
         )
         for peer, each in member.tracker.progress.items()
         if leads

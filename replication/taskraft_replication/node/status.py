@@ -25,6 +25,8 @@ class PeerStatus:
     is_active: bool
     """Whether the member answered since the last or the previous quorum check."""
     is_learner: bool
+    answers: int = 0
+    """Number of answers of the member in this leadership."""
 
 
 @value
@@ -83,6 +85,7 @@ def peers_of(status: Status) -> Mapping[MemberId, PeerStatus]:
             state=progress.state,
             is_active=progress.is_active,
             is_learner=progress.is_learner,
+            answers=progress.answers,
         )
         for member, progress in status.progress.items()
     }

@@ -19,6 +19,7 @@ from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.cluster.member_requests import (
     ASK_PAUSE_SECONDS,
+    RETRYABLE,
     other_addresses,
     send_remove_member,
 )
@@ -72,6 +73,7 @@ class Departure:
         self._hand_over = hand_over
         self._security = security
         self._refusal = "no member has answered"
+        self._is_answered = False
 
     async def run(self) -> None:
         """Remove this member if its ordinal is not wanted.
@@ -150,7 +152,9 @@ class Departure:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 return True
-            self._refusal = f"{address}: {error.details()}"
+            is_answer = error.code() not in RETRYABLE
+            if is_answer or not self._is_answered:  # a stopped member does not hide the reason
+                self._refusal, self._is_answered = f"{address}: {error.details()}", is_answer
             log.info("not removed yet", asked=address, reason=error.details())
             return False if error.code() in FINAL else None
         return True

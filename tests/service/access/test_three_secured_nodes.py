@@ -15,11 +15,13 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.access.permission_rules import OF_OPERATORS
 from taskraft_service.access.principals import Principals
+from taskraft_service.access.security import NodeSecurity
 from taskraft_service.cluster.departure import Departure
 from taskraft_service.cluster.member_identity import JoinRefused, resolve_member_identity
 from taskraft_service.cluster.member_requests import send_add_member, send_remove_member
 from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.leader.node_phases import NodePhase
+from taskraft_service.process.member_replacement import begin_replacement
 from taskraft_service.process.node_server import NodeServer
 from tests.authority import Authority
 from tests.service.access.secured import (
@@ -390,6 +392,31 @@ async def test_a_node_removes_its_own_member_and_no_other_one(three):
     with capture_logs() as logs:  # a repeated departure, after the certificate has lost its rights
         await leave(leaving.identity.directory_id)
     assert logs[-1]["event"] == "the node has left its cluster"
+
+
+async def test_a_removed_founder_with_an_empty_volume_joins_after_an_operator_has_added_it(three):
+    root = await three.leader.known("root")
+    gone = three.follower.server.config
+    name, peers = gone.node_name, gone.peers
+    await root.cluster.RemoveMember(cluster_service_pb2.RemoveMemberRequest(name=name))
+    empty = three.path / "empty"
+    config = three.config(
+        name, peers=peers, peer_listen=gone.peer_listen, listen=gone.listen, data_dir=empty
+    )
+    security = NodeSecurity(config).peer
+    empty.mkdir(mode=0o700)
+    begin_replacement(config, "the data directory is empty", is_founding=True)
+    with pytest.raises(JoinRefused, match="was removed; an operator must add it first"):
+        await resolve_member_identity(config, security)
+    added = addition(name)
+    added.directory_id = ""
+    await root.cluster.AddMember(added)
+    identity = await resolve_member_identity(config, security)
+    assert identity.member.member_id > 3
+    (info,) = (
+        each for each in three.leader.server.node.membership.roster.members if each.name == name
+    )
+    assert (info.directory_id, info.added_itself) == (identity.directory_id, False)
 
 
 async def test_a_client_certificate_is_refused_on_the_peer_port(three):

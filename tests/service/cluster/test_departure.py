@@ -210,6 +210,14 @@ async def test_a_node_that_is_refused_stays_and_says_why(monkeypatch, file, code
     assert "taskraft cluster remove" in logs[-1]["advice"]
 
 
+async def test_a_member_that_does_not_answer_does_not_hide_the_reason(monkeypatch, file):
+    members = Members(monkeypatch, file, UNAVAILABLE, MEMBER_NEEDED, UNAVAILABLE, UNAVAILABLE)
+    members.rounds_max = 2
+    with capture_logs() as logs:
+        await members.departure.run()
+    assert logs[-1]["reason"] == "one:2: no"
+
+
 async def test_the_last_voter_stays_although_there_are_learners(monkeypatch, file):
     members = Members(monkeypatch, file, voters=(5,))
     with capture_logs() as logs:

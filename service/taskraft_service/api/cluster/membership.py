@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NoReturn, Protocol, TypeVar
 
@@ -15,11 +15,12 @@ from taskraft.v1 import error_pb2
 from taskraft_replication.core.confchange import ConfChange, MemberChangeKind
 from taskraft_replication.core.errors import ProposalDropped
 from taskraft_replication.core.progress import ProgressState
-from taskraft_replication.core.types import ConfState, MemberId, MemberInfo, Roster
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId, MemberInfo, Roster
 from taskraft_replication.errors import (
     ChangeRefused,
     NotRaftLeader,
     ProposalLost,
+    ReadUnconfirmed,
     ReplicationError,
     TransferFailed,
 )
@@ -40,13 +41,15 @@ from taskraft_replication.node.replacement import (
     pending_replacement,
 )
 from taskraft_replication.node.status import NodeStatus
+from taskraft_service.api.cluster.member_checks import (
+    check_add_member,
+    check_remove_member,
+    check_request_id,
+)
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused
-from taskraft_service.api.rpc.violations import Violations
-from taskraft_service.config.addresses import ConfigInvalid, port_of
 from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.leader.command_submitter import OutcomeUnknown
 from taskraft_service.leader.leadership import LeadershipTracker
-from taskraft_service.limits import NAME_BYTES_MAX
 from taskraft_service.queue.store.idempotency import request_scope
 
 MEMBERS_MAX: Final = 15
@@ -72,9 +75,6 @@ _REASONS: Final[Mapping[ReplacementFault, error_pb2.Error.Reason.ValueType]] = {
     ReplacementFault.NEW_MEMBER_BEHIND: error_pb2.Error.NODE_BEHIND,
 }
 
-_NAME: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}")
-_DIRECTORY: Final = re.compile(r"[0-9a-f]{0,64}")
-
 
 class RaftMember(Protocol):
     """The Raft member of this node."""
@@ -87,6 +87,9 @@ class RaftMember(Protocol):
 
     async def transfer_leadership(self, to: MemberId | None = None) -> None:
         """Transfer leadership, to the most advanced follower if ``to`` is None."""
+
+    async def read_index(self) -> LogIndex:
+        """Send a heartbeat to all members, and wait until a majority has answered."""
 
 
 class MembershipChanges:
@@ -258,16 +261,21 @@ class MembershipChanges:
         raise NotRaftLeader(self._leadership.leader_id)
 
     async def _check_quorum_without(self, member: MemberId) -> None:
-        """Check that a majority of the remaining voters answers; wait briefly for them.
+        """Check that a majority of the remaining voters answers now; wait briefly for them.
+
+        Earlier answers do not count: two members may stop at the same time, and only one of them
+        asks to be removed.
 
         Raises:
             CallRefused: MEMBER_NEEDED.
         """
+        before = self._raft.status()
+        with suppress(ReadUnconfirmed):  # then too few voters answer, which is refused below
+            await self._raft.read_index()
         until = asyncio.get_running_loop().time() + ANSWER_WAIT_MS / 1000
-        while (refused := refused_without_quorum(self._raft.status(), member)) is not None:
+        while (refused := refused_without_quorum(self._raft.status(), member, before)) is not None:
             if asyncio.get_running_loop().time() > until:
                 raise refused
-            # A new leader has not received answers from all voters yet.
             await asyncio.sleep(ANSWER_PAUSE_MS / 1000)
 
     @property
@@ -390,61 +398,6 @@ def _is_same(known: MemberInfo, wanted: MemberInfo) -> bool:
     return is_named and bool(known.directory_id) and known.directory_id == wanted.directory_id
 
 
-def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
-    """Check a request to add a member.
-
-    Raises:
-        CallRefused: INVALID_FIELD with all violations.
-    """
-    violations = Violations()
-    if not _NAME.fullmatch(request.name):
-        violations.add("name", f"must be 1 to {NAME_BYTES_MAX} characters of A-Z a-z 0-9 _ . -")
-    for path, address in (
-        ("peer_address", request.peer_address),
-        ("address", request.address),
-    ):
-        try:
-            port_of(address)
-        except ConfigInvalid as error:
-            violations.add(path, str(error))
-    if not _DIRECTORY.fullmatch(request.directory_id):
-        violations.add("directory_id", "not the id of a data directory")
-    if request.cluster_id not in ("", cluster_id):
-        violations.add("cluster_id", f'the id of this cluster is "{cluster_id}"')
-    if request.replaces_member and not request.directory_id:
-        violations.add("directory_id", "needed with replaces_member")
-    if request.replaced_id < 0:
-        violations.add("replaced_id", "must not be negative")
-    if request.replaced_id and not request.replaces_member:
-        violations.add("replaced_id", "needs replaces_member")
-    violations.check_request_id(request.request_id, request.client_id)
-    violations.raise_if_any()
-
-
-def check_remove_member(request: pb.RemoveMemberRequest) -> None:
-    """Check a request to remove a member.
-
-    Raises:
-        CallRefused: INVALID_FIELD with all violations.
-    """
-    violations = Violations()
-    if not _DIRECTORY.fullmatch(request.directory_id):
-        violations.add("directory_id", "not the id of a data directory")
-    violations.check_request_id(request.request_id, request.client_id)
-    violations.raise_if_any()
-
-
-def check_request_id(request_id: str, client_id: str) -> None:
-    """Check the key of a request.
-
-    Raises:
-        CallRefused: INVALID_FIELD.
-    """
-    violations = Violations()
-    violations.check_request_id(request_id, client_id)
-    violations.raise_if_any()
-
-
 def check_caught_up(status: NodeStatus, info: MemberInfo) -> None:
     """Check that a learner has caught up and can take part in the next commit.
 
@@ -466,12 +419,17 @@ def check_caught_up(status: NodeStatus, info: MemberInfo) -> None:
         )
 
 
-def refused_without_quorum(status: NodeStatus, member: MemberId) -> CallRefused | None:
-    """Return the refusal to remove ``member`` if the other voters would have no quorum."""
+def refused_without_quorum(
+    status: NodeStatus, member: MemberId, before: NodeStatus
+) -> CallRefused | None:
+    """Return the refusal to remove ``member`` if the other voters would have no quorum.
+
+    A voter counts if it has answered since the status ``before``.
+    """
     if member not in status.conf_state.voters:
         return None
     rest = [voter for voter in status.conf_state.voters if voter != member]
-    answering = [voter for voter in rest if _answers(status, voter)]
+    answering = [voter for voter in rest if _has_answered(status, voter, before)]
     if 2 * len(answering) > len(rest):
         return None
     return CallRefused(
@@ -482,6 +440,8 @@ def refused_without_quorum(status: NodeStatus, member: MemberId) -> CallRefused 
     )
 
 
-def _answers(status: NodeStatus, member: MemberId) -> bool:
-    peer = status.peers.get(member)
-    return member == status.member_id or (peer is not None and peer.is_active)
+def _has_answered(status: NodeStatus, member: MemberId, before: NodeStatus) -> bool:
+    peer, earlier = status.peers.get(member), before.peers.get(member)
+    if member == status.member_id or peer is None:
+        return member == status.member_id
+    return peer.answers > (0 if earlier is None else earlier.answers)

@@ -20,7 +20,8 @@ from taskraft_replication.node.status import NodeStatus
 from taskraft_service import limits
 from taskraft_service.access.caller import PermissionDenied
 from taskraft_service.access.permissions import ANY_TUBE, Verb
-from taskraft_service.api.cluster.membership import MembershipChanges, RaftMember, check_request_id
+from taskraft_service.api.cluster.member_checks import check_request_id
+from taskraft_service.api.cluster.membership import MembershipChanges, RaftMember
 from taskraft_service.api.cluster.settings import SettingsHandler
 from taskraft_service.api.rpc.live_calls import PrincipalShares
 from taskraft_service.api.rpc.methods import (

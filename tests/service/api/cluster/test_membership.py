@@ -24,8 +24,9 @@ ME, OTHER, THIRD, FOURTH = (MemberId(number) for number in (1, 2, 3, 4))
 NEWCOMER = MemberInfo(OTHER, "n2", "p", "c", "directory")
 
 
-def peer(lag=0, state=ProgressState.REPLICATE, is_active=True):
-    return PeerStatus(LogIndex(1), LogIndex(2), lag, state, is_active, is_learner=True)
+def peer(lag=0, state=ProgressState.REPLICATE, is_active=True, answers=0):
+    index = LogIndex(1)
+    return PeerStatus(index, LogIndex(2), lag, state, is_active, is_learner=True, answers=answers)
 
 
 def status(voters=(ME,), **peers):
@@ -96,10 +97,17 @@ def test_a_learner_that_has_not_joined_is_not_promoted():
     ],
 )
 def test_a_voter_is_removed_only_if_a_majority_of_the_others_answers(voters, silent, is_needed):
-    peers = {
-        f"n{number}": peer(is_active=number not in silent) for number in voters if number != ME
-    }
-    refused = refused_without_quorum(status(voters, **peers), OTHER)
+    """An earlier answer does not count, although the silent voters are still active."""
+
+    def seen(answers_of_silent, answers_of_others):
+        peers = {
+            f"n{number}": peer(answers=answers_of_silent if number in silent else answers_of_others)
+            for number in voters
+            if number != ME
+        }
+        return status(voters, **peers)
+
+    refused = refused_without_quorum(seen(7, 8), OTHER, seen(7, 7))
     assert (refused is not None) is is_needed
     if refused is not None:
         rest = len(set(voters) - {OTHER})
@@ -111,6 +119,7 @@ def test_a_voter_is_removed_only_if_a_majority_of_the_others_answers(voters, sil
 
 
 def test_a_member_that_was_never_seen_does_not_count_as_answering():
-    refused = refused_without_quorum(status((ME, OTHER, THIRD), n2=peer()), OTHER)
+    now, before = (status((ME, OTHER, THIRD), n2=peer(answers=each)) for each in (2, 1))
+    refused = refused_without_quorum(now, OTHER, before)
     assert refused is not None
     assert refused.metadata["answering"] == "1"
