@@ -7,11 +7,14 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
+from taskraft.v1 import cluster_service_pb2 as pb_cluster
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.errors import MemberRemoved
 from taskraft_service.cluster import departure
+from taskraft_service.leader.node_phases import NodePhase
 from tests.service.api.test_three_nodes import Three, stop_all
-from tests.service.conftest import config_in, put
+from tests.service.conftest import config_in, put, until_phase
 from tests.turns import turns_until
 from tools.free_addresses import free_addresses
 
@@ -133,3 +136,25 @@ async def test_a_node_that_stops_as_wanted_returns_as_the_same_member(tmp_path):
             await cluster.start("n-2")
             await cluster.settled()
             assert voters(cluster.leader) == [1, 2, 3]
+
+
+async def test_a_node_that_does_not_know_of_its_removal_is_refused_with_its_old_volume(tmp_path):
+    """The node was killed before the commit reached it, and returns before the other node."""
+    async with founded(tmp_path, 3) as (cluster, file):
+        first, second, third = cluster.nodes
+        await cluster.stop(third)
+        await cluster.settled()
+        removal = pb_cluster.RemoveMemberRequest(name="n-2")
+        await cluster.leader.cluster.RemoveMember(removal)
+        file.write_text("1")
+        await cluster.stop(second)
+        file.unlink()
+        await cluster.stop(first)
+        with capture_logs() as logs:
+            third = await cluster.start("n-2")
+            first = await cluster.start("n-0")
+            await turns_until(third.server.node.failed.done)
+            await until_phase(first.server, NodePhase.RUNNING)
+        assert isinstance(third.server.node.failed.result(), MemberRemoved)
+        assert [each["event"] for each in logs].count("leads") == 1
+        assert voters(first) == [1]
