@@ -20,7 +20,9 @@ STEPS_MS: Final = (10_000, 120_000)
 """The distances of the samples that nodes keep."""
 COLUMNS: Final = [field.name for field in pb.TubeHistory.DESCRIPTOR.fields if field.name != "tube"]
 NAMES_MAX: Final = 10
-"""Number of tubes in one request."""
+"""Number of tubes in one request for all samples."""
+LISTED_NAMES_MAX: Final = 200
+"""Number of tubes in one request that finds out which tubes have samples."""
 ASK_SECONDS: Final = 5.0
 """Maximum time of one request."""
 ROUNDS: Final = 30
@@ -38,6 +40,12 @@ class Samples(Protocol):
 
     def sampled_tubes(self) -> Sequence[str]:
         """Return the tubes with samples of their own."""
+
+    def surplus_tubes(self) -> Sequence[str]:
+        """Return all tubes if there are more than can have samples; otherwise none."""
+
+    def activate(self, names: Sequence[str]) -> None:
+        """Give samples to the tubes that have samples on another node, instead of to others."""
 
     def begin_past(self, step_ms: int, at_ms: Sequence[int]) -> None:
         """Set the instants of samples before the start of this node."""
@@ -78,9 +86,10 @@ class PastSamples:
             for address in sorted(counts, key=counts.__getitem__, reverse=True):
                 if counts[address] and await self._fill_from(address):
                     return
-            if any(count == 0 for count in counts.values()):
-                return  # the others have no samples either
+            if not any(counts.values()):
+                return  # all others answered, and have no samples either
             await asyncio.sleep(ROUND_SECONDS)
+        log.warning("no past samples: no other node with samples answered", rounds=ROUNDS)
 
     async def _sample_count(self, address: str) -> int:
         """Return the number of samples of a node; -1: the node did not answer."""
@@ -95,6 +104,7 @@ class PastSamples:
         """Read all samples of a node; return whether the node answered each request."""
         try:
             async with self._tubes(address) as stub:
+                await self._choose_tubes(stub)
                 for step_ms in STEPS_MS:
                     await self._fill(stub, step_ms)
         except grpc.aio.AioRpcError as error:
@@ -104,6 +114,20 @@ class PastSamples:
             return False
         log.info("past samples read", asked=address)
         return True
+
+    async def _choose_tubes(self, stub: tube_service_pb2_grpc.TubeServiceAsyncStub) -> None:
+        """Sample the same tubes as the other node, if there are more than can have samples.
+
+        This node cannot know which tubes were active last before its start.
+        """
+        names = self._samples.surplus_tubes()
+        sampled: list[str] = []
+        for first in range(0, len(names), LISTED_NAMES_MAX):
+            some = names[first : first + LISTED_NAMES_MAX]
+            request = pb.GetHistoryRequest(tubes=some, samples_max=1)
+            answer = await stub.GetHistory(request, timeout=ASK_SECONDS)
+            sampled += [one.tube for one in answer.histories]
+        self._samples.activate(sampled)
 
     async def _fill(self, stub: tube_service_pb2_grpc.TubeServiceAsyncStub, step_ms: int) -> None:
         names = self._samples.sampled_tubes()

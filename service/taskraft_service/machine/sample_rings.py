@@ -84,12 +84,19 @@ class SampleRing:
     def begin_past(self, at_ms: Sequence[int]) -> None:
         """Set the instants of samples that another node took before the first own one.
 
+        Numbers that an earlier call of ``fill_past`` has set become gaps.
+
         Args:
             at_ms: the instants in order; instants after the first own sample are left out.
         """
         own = self.instants(range(max(self._taken - self._slots, 0), self._taken))
         older = [one for one in at_ms if not own or one < own[0]]
-        count = min(len(older), self._slots - self._taken)
+        count = max(min(len(older), self._slots - self._taken), 0)
+        gap = array("I", [ABSENT]) * WIDTH
+        for number in range(max(self._first, self._taken - self._slots), 0):
+            first = number % self._slots * WIDTH
+            for row in self._rows.values():
+                row[first : first + WIDTH] = gap
         self._first = -count
         for number in range(-count, 0):
             self._at_ms[number % self._slots] = older[number]
@@ -102,7 +109,8 @@ class SampleRing:
         Args:
             name: name of the tube; ``TOTAL`` for the sum.
             at_ms: the instants of the numbers; others than those of ``begin_past`` are left out.
-            columns: the numbers by field, as ``columns`` yields them.
+            columns: the numbers by field, as ``columns`` yields them. A number that is missing or
+                negative, as a node of another version may send it, is a gap.
         """
         oldest = max(self._first, self._taken - self._slots)
         numbers = {self._at_ms[one % self._slots]: one for one in range(oldest, 0)}
@@ -113,8 +121,8 @@ class SampleRing:
         for place, field in enumerate(TubeSample._fields):
             column = columns[field]
             for number, at in known:
-                found = column[at]
-                if found != NO_VALUE:
+                found = column[at] if at < len(column) else NO_VALUE
+                if found >= 0:
                     row[number % self._slots * WIDTH + place] = min(found, ABSENT - 1)
 
     def __contains__(self, name: str) -> bool:

@@ -8,6 +8,7 @@ takes some milliseconds; see ``bench``.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -19,6 +20,7 @@ from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.task_state import BURIED, READY, TAKEN
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.feed.chunk import Event, events_of
+from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.tube_statistics import TubeStatistics
 
 FINE_MS: Final = 10_000
@@ -58,6 +60,8 @@ class TubeSampler:
         self.distributions: Final = TaskDistributions()
         self._index: int | None = None
         """The last applied entry at the last sample; None: there was no sample."""
+        self._queue: weakref.ref[Queue] | None = None
+        """The replicated queue at the last sample; installing a snapshot replaces the queue."""
         self._operations: dict[str, int] = {}
         """Number of operations on each temporary tube at the last sample."""
         self._active: OrderedDict[str, None] = OrderedDict()
@@ -106,6 +110,19 @@ class TubeSampler:
         """Return the tubes with samples of their own."""
         return list(self._active)
 
+    def surplus_tubes(self) -> Sequence[str]:
+        """Return all tubes if there are more than can have samples; otherwise none."""
+        names = self._queues.tube_names()
+        return names if len(names) > TUBES_MAX else ()
+
+    def activate(self, names: Sequence[str]) -> None:
+        """Give samples to the tubes that have samples on another node, instead of to others."""
+        replicated = self._queues.replicated
+        temporary = set(replicated.temporary_tubes())
+        known = (name for name in names if replicated.tube_number(name) is not None)
+        self._activate(name for name in known if name not in temporary)
+        self._forget_surplus()
+
     def begin_past(self, step_ms: int, at_ms: Sequence[int]) -> None:
         """Set the instants of samples before the start of this node; see ``SampleRing``."""
         self.rings[step_ms].begin_past(at_ms)
@@ -122,10 +139,16 @@ class TubeSampler:
     def _choose_tubes(self) -> Iterator[None]:
         """Give samples to the tubes that changed since the last sample, in steps.
 
-        At the first sample, tubes with operations count as changed.
+        At the first sample, tubes with operations count as changed. After a snapshot was installed,
+        no tube counts as changed, because a new queue does not know which tubes changed. The counts
+        of that sample are gaps, because the node has not seen when they grew.
         """
         replicated = self._queues.replicated
         index, self._index = self._index, replicated.applied_index
+        is_installed = self._queue is not None and self._queue() is not replicated
+        self._queue = weakref.ref(replicated)
+        if is_installed:
+            self._counts.clear()
         names = replicated.tube_names()
         changed: list[str] = []
         for first in range(0, len(names), SLICE_NAMES):
@@ -133,7 +156,7 @@ class TubeSampler:
             if index is None:
                 totals = self._queues.operation_totals(part)
                 changed += [name for name in part if totals.get(name)]
-            else:
+            elif not is_installed:
                 found = replicated.changed_since(part, index)
                 changed += [name for name in part if name in found]
             yield
@@ -146,6 +169,9 @@ class TubeSampler:
         )
         for name in [name for name in self._active if replicated.tube_number(name) is None]:
             self._forget(name)
+        self._forget_surplus()
+
+    def _forget_surplus(self) -> None:
         while len(self._active) > TUBES_MAX:
             self._forget(next(iter(self._active)))
 

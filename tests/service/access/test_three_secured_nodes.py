@@ -466,11 +466,11 @@ async def test_a_node_reads_the_samples_before_its_start_from_another_node(three
 
     root = await three.leader.known("root")
     await create(root, MAIL)
-    await create(root, "later")
     for tasks in (1, 2, 3):
         await put(root, *[b"x"] * tasks, tube=MAIL)
         sample(three.leader)
     follower = three.follower
+    await create(root, "later")
     await put(root, b"x", tube="later")
     applied = three.leader.server.machine.queue.applied_index
     await turns_until(lambda: follower.server.machine.queue.applied_index >= applied)

@@ -79,6 +79,28 @@ def test_the_past_of_a_full_ring_has_no_room():
     assert column(ring, "a", "put") == [20, 30]
 
 
+def test_the_past_of_a_second_node_replaces_the_past_of_the_first():
+    ring = SampleRing(10, 4)
+    ring.add(30, {"a": sample(1, 5)})
+    for at_ms, number in (([3, 13, 23], 7), ([24], 8)):
+        ring.begin_past(at_ms)
+        ring.fill_past("a", at_ms, {field: [number] * 3 for field in TubeSample._fields})
+    ring.begin_past([4, 14, 25])
+    assert ring.instants(ring.newest(10)) == [4, 14, 25, 30]
+    assert column(ring, "a", "put") == [NO_VALUE] * 3 + [1]
+
+
+def test_numbers_that_another_node_does_not_send_are_gaps():
+    ring = SampleRing(10, 4)
+    ring.add(30, {"a": sample(1, 5)})
+    ring.begin_past([10, 20])
+    columns = {field: [7, -2**31] for field in TubeSample._fields} | {"put": [], "take": [9]}
+    ring.fill_past("a", [10, 20], columns)
+    assert column(ring, "a", "put") == [NO_VALUE, NO_VALUE, 1]
+    assert column(ring, "a", "take") == [9, NO_VALUE, 0]
+    assert column(ring, "a", "ready") == [7, NO_VALUE, 5]
+
+
 def test_a_coarse_sample_adds_counts_and_keeps_the_last_gauge():
     ring = SampleRing(10, 4)
     for put, ready in ((1, 5), (2, 6), (4, 7)):

@@ -3,6 +3,7 @@
 import pytest
 
 from taskraft.v1 import tube_service_pb2
+from taskraft_service.cluster import past_samples
 from taskraft_service.cluster.past_samples import PastSamples
 from taskraft_service.machine import tube_sampler
 from taskraft_service.machine.tube_sampler import TubeSampler
@@ -76,6 +77,44 @@ async def test_past_samples_come_from_the_node_that_has_most(node):
     assert dict(ring.columns("mail", ring.newest(9)))["ready"] == [1, 2, 2]
     own = components.sampler.rings[tube_sampler.FINE_MS]
     assert ring.instants(ring.newest(9))[:2] == own.instants(own.newest(9))
+
+
+async def test_a_restarted_node_samples_the_same_tubes_as_the_other_node(node, monkeypatch):
+    monkeypatch.setattr(tube_sampler, "TUBES_MAX", 1)
+    for tube in ("z", "a"):
+        await create(node, tube)
+        await put(node, b"1", tube=tube)
+        sample(node)
+        node.server.components.machine.write_applied()
+    components = node.server.components
+    restarted = TubeSampler(components.queues, lambda: components.wall_now_ms() + 10_000)
+    for _ in restarted.sample():
+        pass
+    assert restarted.sampled_tubes() == ["z"], "the last by name"
+    address = f"127.0.0.1:{node.server.client_port}"
+    await PastSamples(restarted, lambda: [address], None).run()
+    assert restarted.sampled_tubes() == ["a"]
+    ring = restarted.rings[tube_sampler.FINE_MS]
+    assert dict(ring.columns("a", ring.newest(9)))["ready"] == [-1, 1, -1]
+
+
+async def test_a_node_without_samples_does_not_stop_the_search_for_others(node, monkeypatch):
+    monkeypatch.setattr(past_samples, "ROUND_SECONDS", 0)
+    await create(node, "mail")
+    await put(node, b"1", tube="mail")
+    components = node.server.components
+    restarted = TubeSampler(components.queues, lambda: components.wall_now_ms() + 10_000)
+    for _ in restarted.sample():
+        pass
+    rounds = iter((lambda: None, lambda: sample(node)))
+
+    def others():
+        next(rounds)()
+        return [f"127.0.0.1:{port}" for port in (1, node.server.client_port)]
+
+    await PastSamples(restarted, others, None).run()
+    ring = restarted.rings[tube_sampler.FINE_MS]
+    assert dict(ring.columns("mail", ring.newest(9)))["ready"] == [1, 1]
 
 
 async def test_nothing_is_asked_again_if_the_others_have_no_samples(node):
