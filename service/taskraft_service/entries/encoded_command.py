@@ -17,6 +17,7 @@ from taskraft.v1 import (
     feed_service_pb2,
     group_service_pb2,
     schedule_service_pb2,
+    session_service_pb2,
     task_service_pb2,
     tube_service_pb2,
 )
@@ -47,10 +48,13 @@ ACT_TAG: Final = _ACT << 3 | wire.LENGTH
 OWNER_TAG: Final = wire.tag(log_pb2.Command.OWNER_FIELD_NUMBER, wire.LENGTH)
 _MAPPED: Final = (
     feed_service_pb2.CommitCursorRequest,
+    session_service_pb2.OpenSessionRequest,
     tube_service_pb2.CreateTubeRequest,
+    tube_service_pb2.UpdateTubeRequest,
     schedule_service_pb2.CreateScheduleRequest,
     schedule_service_pb2.UpdateScheduleRequest,
     group_service_pb2.CreateGroupRequest,
+    group_service_pb2.SetEndTaskRequest,
     task_service_pb2.ExecuteBatchRequest,
     task_service_pb2.KickTasksRequest,
     task_service_pb2.MoveTasksRequest,

@@ -279,3 +279,43 @@ async def test_a_repeated_take_is_answered_after_its_tube_or_its_session_has_end
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await take(node, **refused)
         assert reason_of(caught.value) == f"{ends.upper()}_NOT_FOUND"
+
+
+def has_map(descriptor, outer=()):
+    """Return whether a message may contain a map, at any depth."""
+    inner = [field.message_type for field in descriptor.fields if field.message_type is not None]
+    return any(
+        one.GetOptions().map_entry or (one not in outer and has_map(one, (*outer, descriptor)))
+        for one in inner
+    )
+
+
+def test_each_request_with_a_map_is_hashed_with_sorted_keys():
+    judged_by_content = {"PutTasks", "SettleTasks"}
+    found = {name for name, request in HAVE_A_KEY.items() if has_map(request)}
+    mapped = {one.DESCRIPTOR.name.removesuffix("Request") for one in encoded_command._MAPPED}
+    assert found - judged_by_content == mapped
+
+
+HEADERS = [{"spec": {"headers": {name: b"1"}}} for name in "ab"]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [session_service_pb2.OpenSessionRequest(labels={name: "1"}) for name in "ab"],
+        [group_service_pb2.SetEndTaskRequest(end_task=task) for task in HEADERS],
+        [
+            tube_service_pb2.UpdateTubeRequest(options={"subqueue_weights": {name: 1}})
+            for name in "ab"
+        ],
+    ],
+    ids=lambda parts: parts[0].DESCRIPTOR.name,
+)
+def test_the_order_of_a_map_makes_no_other_request(parts):
+    first, second = (part.SerializeToString() for part in parts)
+    hashes = {
+        encoded_command.request_hash(type(parts[0]).FromString(raw), raw)
+        for raw in (first + second, second + first)
+    }
+    assert len(hashes) == 1
