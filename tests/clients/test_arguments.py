@@ -60,6 +60,15 @@ def refusals(*cases):
     (lambda tube: tube.take(wait=0, types=[5]), "types must be a string or several strings, not 5"),
     (lambda tube: tube.take(wait=0, touch_max="x"), f"touch_max must be {DURATION}, not 'x'"),
     (lambda tube: tube.take(wait=0, session="a"), "session must be True or False, not 'a'"),
+    (lambda tube: tube.graph("1"), f"task_id must be a whole number from 1 to {2**63 - 1}, not '1'"),
+    (
+        lambda tube: tube.graph(1, depth_max=0),
+        "depth_max must be a whole number from 1 to 5, not 0",
+    ),
+    (
+        lambda tube: tube.graph(1, tasks_max=True),
+        "tasks_max must be a whole number from 1 to 500, not True",
+    ),
     (
         lambda tube: tube.take_many("10", wait=0),
         f"tasks_max must be a whole number from {-(2**31)} to {2**31 - 1}, not '10'",
@@ -93,6 +102,10 @@ def test_a_method_of_a_tube_names_the_argument_that_it_refuses(client, call, exp
     ),
     (lambda client: client.subscribe("emails", ttr="x"), f"ttr must be {DURATION}, not 'x'"),
     (lambda client: client.subscribe("emails", session=5), "session must be a string, not 5"),
+    (
+        lambda client: client.stats(changed_since="5"),
+        f"changed_since must be a whole number from 0 to {2**63 - 1}, not '5'",
+    ),
     (
         lambda client: client.subscribe({"emails": "2"}),
         f"the weight of emails must be a whole number from {-(2**31)} to {2**31 - 1}, not '2'",

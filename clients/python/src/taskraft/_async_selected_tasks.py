@@ -17,7 +17,7 @@ from typing import (
 )
 
 from taskraft import _settlement, errors
-from taskraft._arguments import choice, flag, text
+from taskraft._arguments import choice, flag, text, whole_number
 from taskraft._async_waits import AsyncWaits
 from taskraft._durations import Duration, milliseconds
 from taskraft._error_translation import raise_refused_items, refused_items
@@ -202,7 +202,10 @@ class AsyncSelectedTasks(AsyncWaits):
             TaskNotFound: the tube does not have the task.
         """
         request = task_service_pb2.GetTaskGraphRequest(
-            tube=self.name, id=task_id, depth_max=depth_max, tasks_max=tasks_max
+            tube=self.name,
+            id=whole_number("task_id", task_id, 1, 2**63 - 1),
+            depth_max=whole_number("depth_max", depth_max, 1, 5),
+            tasks_max=whole_number("tasks_max", tasks_max, 1, 500),
         )
         return await self._connection.call(
             lambda node: node.tasks.GetTaskGraph, request, timeout=timeout

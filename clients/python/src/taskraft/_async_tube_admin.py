@@ -206,7 +206,7 @@ class AsyncTubeAdmin:
             tubes: names or patterns; a name without a tube is left out. Default: all tubes.
             transitions: True: also return the number of transitions between states.
             brief: True: leave out the counts of operations, which are then 0.
-            changed_since: `revision` of an earlier answer: leave out tubes that have not changed
+            changed_since: `revision` of an earlier result: leave out tubes that have not changed
                 since then. `tube_count` tells whether a tube was dropped. 0: all tubes.
             staleness: accept the state that a node had at most this long ago; default: the current
                 state.
@@ -216,15 +216,19 @@ class AsyncTubeAdmin:
             tubes=texts("tubes", tubes),
             transitions=flag("transitions", transitions),
             brief=flag("brief", brief),
-            changed_since_revision=changed_since,
+            changed_since_revision=whole_number("changed_since", changed_since, 0, 2**63 - 1),
             consistency=consistency_of(staleness),
         )
         counts: list[TubeStatistics] = []
+        revisions: list[int] = []
         async for page in self._connection.pages(
             lambda node: node.tubes.GetStatistics, request, timeout=timeout
         ):
             counts += map(TubeStatistics.of, page.tubes)
+            revisions.append(page.revision)
             last = page
+        # Tubes of an earlier page may have changed before the last page was read.
+        last.revision = min(revisions)
         return Statistics.of(last, counts)
 
     async def worst_tubes(

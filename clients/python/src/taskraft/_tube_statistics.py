@@ -186,7 +186,7 @@ class Statistics:
     now_ms: int
     """Time of the cluster at the count, in ms since the Unix epoch; the reference for ages."""
     revision: int
-    """Log index of the counted state."""
+    """Log index of the counted state; of the oldest page if the counts have several pages."""
     tube_count: int
     """Number of tubes that `total` covers, listed or not."""
 

@@ -965,9 +965,10 @@ class GetStatisticsRequest(_message.Message):
     page_size tubes.
     """
     changed_since_revision: _builtins.int
-    """Log index of an earlier response: only tubes that changed after it are listed, and some that
-    changed shortly before. Temporary tubes are always listed. A change of waiting alone is no change
-    of the tube. A tube that was dropped is only seen in tube_count. 0: all tubes. Excludes order_by.
+    """Revision of an earlier response; of a response with several pages, the lowest of their
+    revisions. Only tubes that changed after it are listed, and some that changed shortly before.
+    Temporary tubes are always listed. A change of waiting alone is no change of the tube. A tube
+    that was dropped is only seen in tube_count. 0: all tubes. Excludes order_by.
     """
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
