@@ -109,6 +109,7 @@ def test_a_wrong_word_is_one_line_and_changes_nothing(calls, line, tmp_path, mon
         ("task list emails --limit 0", 2),
         ("peek emails seventeen", 2),
         ("stats typo", 3),
+        ("stats emails -n 5", 2),
         ("tube show typo", 3),
         ("feed tail typo -n 1", 3),
         ("task show emails 99", 3),

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from taskraft._tube_statistics import Rank
 
 KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom")
+WORST_TUBES: Final = 20
+"""Default number of tubes of `taskraft stats --worst`."""
 TUBE_PREVIEW: Final = fields("dry_run", "tube", "count")
 
 
@@ -277,11 +279,14 @@ def _count(client: Client, name: str) -> int:
     return client.tube(name).stats().tasks.total
 
 
-def _counts(client: Client, tubes: tuple[str, ...], worst: str | None, limit: int) -> Statistics:
+def _counts(
+    client: Client, tubes: tuple[str, ...], worst: str | None, limit: int | None
+) -> Statistics:
     """Return the counts of the named tubes, or of the worst of them."""
     if worst is None:
         return client.stats(tubes)
-    return client.worst_tubes(cast("Rank", worst.replace("-", "_")), limit, tubes=tubes)
+    rank = cast("Rank", worst.replace("-", "_"))
+    return client.worst_tubes(rank, limit or WORST_TUBES, tubes=tubes)
 
 
 @click.command(epilog=examples("taskraft stats emails", "taskraft stats --worst buried -n 5"))
@@ -295,9 +300,7 @@ def _counts(client: Client, tubes: tuple[str, ...], worst: str | None, limit: in
     "-n",
     "--limit",
     type=click.IntRange(1, 1_000),
-    default=20,
-    show_default=True,
-    help="Number of tubes with --worst.",
+    help=f"Number of tubes with --worst; default: {WORST_TUBES}.",
 )
 @watch_option
 @output_option("tube_service_pb2.TubeStatistics")
@@ -306,7 +309,7 @@ def stats(
     *,
     tubes: tuple[str, ...],
     worst: str | None,
-    limit: int,
+    limit: int | None,
     output: str,
     target: str | None,
     timeout: float,
@@ -314,6 +317,8 @@ def stats(
     """Count the tasks of tubes per state; FAILED counts failed attempts."""
     from taskraft.cli.output import TABLES, show_duration, show_retry, write, write_table
 
+    if limit is not None and worst is None:
+        raise click.UsageError("--limit needs --worst.")
     with connect(target, timeout) as client:
         answer = _counts(client, tubes, worst, limit)
         shown = [each.tube for each in answer.tubes]
