@@ -95,8 +95,6 @@ RULES = {
     "DeleteScheduleRequest.name": ("", *TOO_LONG),
     "etag": TOO_LONG,
     "OpenSessionRequest.name": TOO_LONG,
-    "labels": LABELS,
-    "session_labels": LABELS,
     "OpenSessionRequest.ttr_ms": (-1, 999, 86_400_001),
     "KeepSessionsRequest.session_ids": ("", "mine"),
     "Open.session_ttr_ms": (-1, 86_400_001),
@@ -176,6 +174,9 @@ RULES = {
     "ListFailuresRequest.since_ms": NEGATIVE,
     "GetHistoryRequest.step_ms": (-1, 1, 60_000, INT32_MIN, INT32_MAX),
     "GetHistoryRequest.samples_max": (-1, 721, INT32_MIN, INT32_MAX),
+    "GetTaskGraphRequest.id": (0, *NEGATIVE),
+    "GetTaskGraphRequest.depth_max": (-1, 6, INT32_MIN, INT32_MAX),
+    "GetTaskGraphRequest.tasks_max": (-1, 501, INT32_MIN, INT32_MAX),
     "GetTaskEventsRequest.before_ms": NEGATIVE,
     "GetTaskEventsRequest.task_id": NEGATIVE,
     "GetTaskEventsRequest.events_max": (-1, 101, INT32_MIN, INT32_MAX),
@@ -251,6 +252,8 @@ MAPS = {
         {"x" * 129: 1},
         {f"{number}": 1 for number in range(1_001)},
     ),
+    "OpenSessionRequest.labels": LABELS,
+    "Open.session_labels": LABELS,
     "FeedCursor.next_seq": ({-1: 0}, {INT32_MAX: 0}, {0: -1}, {0: INT64_MIN}),
 }
 """Invalid entries of maps."""

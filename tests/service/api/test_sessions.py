@@ -78,6 +78,38 @@ async def test_a_session_keeps_the_labels_with_which_it_was_opened(node):
     assert [dict(one.labels) for one in (await page(node, "")).sessions] == [labels]
 
 
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        ({"": "x"}, "labels: a label has an empty name"),
+        ({"\x1b[2J" + "a" * 61: "x"}, r"labels['\x1b[2J" + "a" * 28 + "']: 65 bytes, more than 64"),
+        ({"a": "x" * 1_024}, "labels: 1025 bytes, more than 1024"),
+        ({f"{number}": "" for number in range(17)}, "labels: 17 items, more than 16"),
+    ],
+    ids=["no name", "long name", "long", "many"],
+)
+async def test_labels_outside_the_limits_open_no_session(node, labels, text):
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await node.sessions.OpenSession(session_service_pb2.OpenSessionRequest(labels=labels))
+    assert refused.value.details() == text
+    assert not (await page(node, "")).sessions
+
+
+async def test_labels_at_the_limits_are_kept(node):
+    labels = {f"{number:064}": "" for number in range(15)} | {"v": "x" * 63}
+    assert sum(len(name) + len(value) for name, value in labels.items()) == 1_024
+    request = session_service_pb2.OpenSessionRequest(labels=labels)
+    assert dict((await node.sessions.OpenSession(request)).session.labels) == labels
+
+
+@pytest.mark.parametrize("wanted", ["53cba39", "../../etc", ""])
+async def test_a_text_that_is_no_part_of_a_session_id_is_refused(node, wanted):
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await leases(node, wanted)
+    expected = "session_id: neither a UUID nor the first 8 characters of one"
+    assert refused.value.details() == expected
+
+
 async def leases(node, session_id, **fields):
     request = session_service_pb2.ListLeasesRequest(session_id=session_id, **fields)
     return await node.sessions.ListLeases(request)

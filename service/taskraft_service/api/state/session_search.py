@@ -10,7 +10,7 @@ from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH
 from taskraft_service.access.permissions import ALL_TUBES, Verb
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused
-from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.rpc.violations import SESSION_ID, Violations
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.queue.entities.session import SessionView
 
@@ -85,5 +85,6 @@ def _may_list(view: SessionView, caller: Caller) -> bool:
 
 def check_session_search(violations: Violations, path: str, wanted: str) -> None:
     """Check the id of a session, or its first characters as ListSessions returns them."""
-    if len(wanted) != SHOWN_SESSION_ID_LENGTH:
-        violations.check_session_id(path, wanted)
+    if len(wanted) != SHOWN_SESSION_ID_LENGTH and SESSION_ID.fullmatch(wanted) is None:
+        shown = SHOWN_SESSION_ID_LENGTH
+        violations.add(path, f"neither a UUID nor the first {shown} characters of one")
