@@ -60,7 +60,10 @@ def refusals(*cases):
     (lambda tube: tube.take(wait=0, types=[5]), "types must be a string or several strings, not 5"),
     (lambda tube: tube.take(wait=0, touch_max="x"), f"touch_max must be {DURATION}, not 'x'"),
     (lambda tube: tube.take(wait=0, session="a"), "session must be True or False, not 'a'"),
-    (lambda tube: tube.graph("1"), f"task_id must be a whole number from 1 to {2**63 - 1}, not '1'"),
+    (
+        lambda tube: tube.graph("1"),
+        f"task_id must be a whole number from 1 to {2**63 - 1}, not '1'",
+    ),
     (
         lambda tube: tube.graph(1, depth_max=0),
         "depth_max must be a whole number from 1 to 5, not 0",

@@ -94,7 +94,7 @@ def test_numbers_that_another_node_does_not_send_are_gaps():
     ring = SampleRing(10, 4)
     ring.add(30, {"a": sample(1, 5)})
     ring.begin_past([10, 20])
-    columns = {field: [7, -2**31] for field in TubeSample._fields} | {"put": [], "take": [9]}
+    columns = {field: [7, -(2**31)] for field in TubeSample._fields} | {"put": [], "take": [9]}
     ring.fill_past("a", [10, 20], columns)
     assert column(ring, "a", "put") == [NO_VALUE, NO_VALUE, 1]
     assert column(ring, "a", "take") == [9, NO_VALUE, 0]

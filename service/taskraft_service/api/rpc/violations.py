@@ -188,8 +188,8 @@ class Violations:
         """Check the number and the sizes of the labels of a session."""
         self.check_count(path, labels, SESSION_LABELS_MAX)
         for name in labels:
-            # ascii() escapes control characters, which a terminal would execute.
-            self.check_text(f"{path}[{ascii(name[:32])}]", name, SESSION_LABEL_NAME_BYTES_MAX)
+            # "!a" escapes control characters, which a terminal would execute.
+            self.check_text(f"{path}[{name[:32]!a}]", name, SESSION_LABEL_NAME_BYTES_MAX)
         if "" in labels:
             self.add(path, "a label has an empty name")
         self.check_text(path, "".join([*labels, *labels.values()]), SESSION_LABELS_BYTES_MAX)
