@@ -8,7 +8,6 @@ import pytest
 from taskraft import AsyncClient, Retry, errors
 from taskraft._tube_settings import update_request
 from taskraft.v1 import task_pb2
-from taskraft_service.api.tubes import statistics
 from tests.turns import turns_until
 
 
@@ -418,24 +417,6 @@ async def test_tubes_are_listed_over_all_pages_counted_and_dropped(client):
     assert await client.drop_tube("a", force=True) == 1
     with pytest.raises(errors.TubeNotFound):
         await client.tube("nope").stats()
-
-
-async def test_the_revision_of_several_pages_is_that_of_the_first(client, monkeypatch):
-    monkeypatch.setattr(statistics, "PAGE_SIZE_MAX", 1)
-    await client.create_tube("b")
-    revisions = []
-    pages = client._connection.pages
-
-    async def with_puts_between(*args, **options):
-        async for page in pages(*args, **options):
-            revisions.append(page.revision)
-            yield page
-            await client.tube("b").put("x")
-
-    monkeypatch.setattr(client._connection, "pages", with_puts_between)
-    counts = await client.stats()
-    assert [one.tube for one in counts.tubes] == ["b", "emails"]
-    assert counts.revision == revisions[0] < revisions[1], "b changed after its page"
 
 
 async def test_the_state_of_the_cluster_is_returned(client):
