@@ -283,7 +283,7 @@ CASES = {
             session_id="x", page_size=-1, consistency=task_pb2.Consistency(level=9)
         ),
         {
-            "session_id": "not a UUID",
+            "session_id": "neither a UUID nor the first 8",
             "page_size": "-1 is not from 0 to 1000",
             "consistency.level": "9 is unknown",
         },
