@@ -22,16 +22,10 @@ class SessionLine:
     """Time until the session ends unless its client sends a heartbeat; None: a stream is open."""
     is_quiet: bool
     """True: the session holds nothing."""
-
-    @property
-    def host(self) -> str:
-        """Host of the client as its label says; empty: not told."""
-        return str(self.session.labels.get("host", ""))
-
-    @property
-    def process(self) -> str:
-        """Process id of the client as its label says; empty: not told."""
-        return str(self.session.labels.get("pid", ""))
+    host: str
+    """Host of the client, as its label says; empty: not told."""
+    process: str
+    """Process id of the client, as its label says; empty: not told."""
 
 
 def session_line(session: Session, now_ms: int) -> SessionLine:
@@ -41,6 +35,8 @@ def session_line(session: Session, now_ms: int) -> SessionLine:
         session.session_id[:8],
         max(session.expires_ms - now_ms, 0) if session.expires_ms else None,
         session.taken == 0,
+        session.labels.get("host", ""),
+        session.labels.get("pid", ""),
     )
 
 
