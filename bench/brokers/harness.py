@@ -1,9 +1,9 @@
 """Run a broker of a peers' harness, and measure it on request: a process of its own.
 
 The harness is a folder with a module ``peers`` (starts and stops brokers) and a module ``bench``
-(measures them with a load generator in C). Its Python packages are in another environment than ours, so this
-program has no imports of ours. Each line of the standard input is a request in JSON, each line of
-the standard output an answer.
+(measures them with a load generator in C). Its Python packages are in another environment than
+ours, so this program has no imports of ours. Each line of the standard input is a request in JSON,
+each line of the standard output an answer.
 
 Run: `python bench/brokers/harness.py FOLDER BROKER`.
 """

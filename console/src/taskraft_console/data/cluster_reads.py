@@ -334,6 +334,18 @@ class ClusterReads:
             "sessions", LIST_SECONDS, lambda: self.client.list_sessions(timeout=self._timeout)
         )
 
+    async def session(self, session_id: str) -> Reading[Session]:
+        """Return one session.
+
+        Raises:
+            SessionNotFound: there is no such session, or the visitor may not see it.
+        """
+        return await self.reads.read(
+            ("session", session_id),
+            TASK_SECONDS,
+            lambda: self.client.session(session_id, timeout=self._timeout),
+        )
+
     async def session_consumers(self, session_id: str) -> Reading[Sequence[WaitingConsumer]]:
         """Return what the calls and streams of a session wait for.
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 LEASES_SHOWN: Final = 200
 """Maximum number of tasks on the page."""
+SHORT_ID_LENGTH: Final = 8
+"""Number of characters of a session id that pages show."""
 LOW_SHARE: Final = 3
 """A lease is shown as short if less than this part (one third) of the time to run is left."""
 
@@ -48,10 +50,9 @@ async def session(visit: PageVisit) -> PageView:
         SessionNotFound: there is no such session, or the visitor may not see its tasks.
     """
     short_id = visit.path["session"]
-    sessions = visit.value(await visit.cluster.sessions())
-    found = next((each for each in sessions if each.session_id[:8] == short_id), None)
-    if found is None:
+    if len(short_id) != SHORT_ID_LENGTH:
         raise errors.SessionNotFound(f"there is no session with the id {short_id}…")
+    found = visit.value(await visit.cluster.session(short_id))
     leases = visit.value(await visit.cluster.leases(short_id))
     consumers = visit.value(await visit.cluster.session_consumers(short_id))
     now_ms = visit.value(await visit.cluster.total()).now_ms
