@@ -173,7 +173,8 @@ def measure(
 def from_messages(data: bytes) -> pa.Table:
     """Build the same table from messages, without the column encoding."""
     chunk = pb.ReadChangesResponse.FromString(data)
-    names = [field.name for field in pb.ChangeEvent.DESCRIPTOR.fields]
+    fields = pb.ChangeEvent.DESCRIPTOR.fields
+    names = [field.name for field in fields if field.message_type is None]
     return pa.table({name: [getattr(event, name) for event in chunk.events] for name in names})
 
 
