@@ -7,12 +7,14 @@ import pytest
 from taskraft import Batch, Client, Retry
 from taskraft_pipeline.figures import FIGURES
 from taskraft_pipeline.report.make import report_from_feed
+from tests.cluster.node_clocks import NodeClocks
 from tools.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 WAIT = "20s"
 BRIEF = "1ms"
+MINUTE_MS = 60_000
 QUICK = Retry(attempts_max=2)
 
 
@@ -127,15 +129,20 @@ def combine(client):
 def busy_hour(client):
     for name in ("work", "other", "dead", "lost", "held", "admin", "emptied", "flow", "due"):
         client.create_tube(name)
-    due = client.tube("due")
-    client.schedules.create("minute", "* * * * *", due.task("by schedule"))
     settle_each_way(client)
     give_up_each_way(client)
     lose_leases(client)
     administer(client)
     combine(client)
-    due.take(wait="65s").ack()
+    client.schedules.create("minute", "* * * * *", client.tube("due").task("by schedule"))
+
+
+def let_a_minute_end(client):
+    """Take the task of the schedule, and the tasks whose leases have ended with the minute."""
+    take(client.tube("due"), 1)[0].ack()
     client.schedules.delete("minute")
+    for task in take(client.tube("flow"), 2):
+        task.ack()
 
 
 def counts_of(tube, failures):
@@ -157,16 +164,20 @@ def counts_of(tube, failures):
 
 
 def test_each_figure_of_a_report_equals_the_count_of_the_queue(spark, tmp_path):
+    cluster = LocalCluster(1, tmp_path / "nodes")
+    (node,) = cluster.nodes
+    clocks = NodeClocks(node)
     with (
-        LocalCluster(1, tmp_path / "nodes") as cluster,
+        cluster,
         Client(cluster.target) as client,
     ):
         cluster.wait_ready()
         busy_hour(client)
-        (node,) = cluster.nodes
         node.kill()
+        clocks.set_wall(MINUTE_MS)
         node.start()
         cluster.wait_ready()
+        let_a_minute_end(client)
         settle_each_way(client)
         failures = Counter()
         for row in client.failures().failures:
