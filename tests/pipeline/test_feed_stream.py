@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from taskraft_pipeline.errors import CursorTrimmed, FeedMismatch, FeedRefused
+from taskraft_pipeline.cli import FOLLOW_OUTAGE, ONE_RUN_OUTAGE
+from taskraft_pipeline.errors import CursorTrimmed, FeedMismatch, FeedRefused, FeedUnreachable
+from taskraft_pipeline.feed import RangeReader
 from taskraft_pipeline.feed_client import FeedClient
 from taskraft_pipeline.feed_stream import FeedStream
-from taskraft_pipeline.offsets import Offset
-from taskraft_pipeline.options import Bound, Options, parse_endpoints
+from taskraft_pipeline.offsets import Offset, Range
+from taskraft_pipeline.options import Bound, Options, parse, parse_endpoints
 from tests.pipeline.feed_server import FeedServer
 from tests.pipeline.history import history
 
@@ -148,3 +150,52 @@ def test_a_consumer_is_refused_clearly_where_the_service_has_no_cursors(cluster,
     cluster.nodes[0].has_cursors = False
     with pytest.raises(FeedRefused, match=r"consumer='journal' needs CommitCursor.*NOT_IMPL"):
         open_stream(consumer="journal").latest(at(0, 0), 100)
+
+
+OUTAGE_SECONDS = 4_000
+
+
+@pytest.fixture
+def node_away(cluster, clock):
+    """Return a pause of clients in which time passes; the node is away for more than an hour."""
+    (node,) = cluster.nodes
+    node.dies_after = 0
+    back_at = clock[0] + OUTAGE_SECONDS
+
+    def pause(seconds):
+        clock[0] += seconds
+        if clock[0] >= back_at and node.is_dead:
+            node.dies_after = None
+            append_the_rest(cluster)
+
+    return pause
+
+
+def test_a_followed_feed_goes_on_after_an_outage_of_more_than_an_hour(cluster, clock, node_away):
+    options = parse({"endpoints": cluster.endpoints, "maxOutage": FOLLOW_OUTAGE})
+    with FeedClient(options.endpoints, options, 0, node_away, lambda: clock[0]) as nodes:
+        end = FeedStream(options, nodes, lambda: clock[0]).latest(at(100, 100), None)
+        assert clock[0] >= OUTAGE_SECONDS
+        assert end == Offset("feed-1", cluster.feed.high) != at(300, 300)
+
+
+def test_a_read_of_a_followed_feed_goes_on_after_an_outage_of_more_than_an_hour(
+    cluster, clock, node_away
+):
+    options = parse({"endpoints": cluster.endpoints, "maxOutage": FOLLOW_OUTAGE})
+    with FeedClient(options.endpoints, options, 0, node_away, lambda: clock[0]) as nodes:
+        chunks = RangeReader(nodes, "feed-1").read(Range(0, 100, 300))
+        covered = [seq for chunk in chunks for seq in range(chunk.from_seq, chunk.next_seq)]
+    assert clock[0] >= OUTAGE_SECONDS
+    assert covered == list(range(100, 300))
+
+
+def test_an_export_that_ends_gives_up_after_a_minute(cluster, clock, node_away):
+    options = parse({"endpoints": cluster.endpoints, "maxOutage": ONE_RUN_OUTAGE})
+    begun_at = clock[0]
+    with (
+        FeedClient(options.endpoints, options, 0, node_away, lambda: clock[0]) as nodes,
+        pytest.raises(FeedUnreachable, match=r"no node answered for 6\d s"),
+    ):
+        FeedStream(options, nodes, lambda: clock[0]).latest(at(100, 100), None)
+    assert clock[0] - begun_at < 70
