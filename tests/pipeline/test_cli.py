@@ -7,15 +7,16 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 
 from taskraft_pipeline import doctor, java
-from taskraft_pipeline.cli import NOT_INSTALLED, failure_text, pipeline
+from taskraft_pipeline.cli import pipeline
 from taskraft_pipeline.doctor import examine
 from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.journal.outage_watch import OutageWatch
 from taskraft_pipeline.offsets import Offset
 from taskraft_pipeline.options import parse
+from taskraft_pipeline.spark_failures import NOT_INSTALLED, failure_text
 from taskraft_pipeline.spark_session import first_error
 from tests.pipeline.test_journal import publish_batch
 
@@ -143,6 +144,51 @@ def test_an_error_of_the_source_is_printed_without_its_traceback():
     assert failure_text(AnalysisException(text)) == "no answer after 11 attempts"
     assert failure_text(AnalysisException("no such column")) == "no such column"
     assert failure_text(ValueError("a bug")) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (
+            StreamingQueryException(
+                "[STREAM_FAILED] Query terminated: Traceback (most recent call last):\n"
+                '  File "batch_writer.py", line 78, in write\n'
+                "OSError: [Errno 28] No space left on device\n"
+                "\nJVM stacktrace:\norg.apache.spark.SparkException\n\tat Query.run\n"
+            ),
+            "OSError: [Errno 28] No space left on device",
+        ),
+        (
+            PythonException(
+                "Job aborted.\n\tat Writer.write\nCaused by: SparkException: task\n\tat Task.run\n"
+                "Caused by: java.io.IOException: read-only\n\tat File.create\n"
+            ),
+            "java.io.IOException: read-only",
+        ),
+        (PythonException("\nout of memory\n\tat Task.run\n"), "out of memory"),
+    ],
+    ids=["Python", "Java", "first line"],
+)
+def test_an_unexpected_error_is_one_line_and_a_file_with_the_whole_text(error, cause, tmp_path):
+    line = failure_text(error, tmp_path)
+    (file,) = tmp_path.iterdir()
+    assert line == f"Spark failed: {cause}; the whole text is in {file}"
+    assert file.read_text() == str(error)
+
+
+@pytest.mark.real_time
+def test_an_export_of_a_trimmed_position_ends_in_one_line_before_spark_starts(
+    cluster, journal, monkeypatch
+):
+    monkeypatch.setattr(java, "is_sufficient", lambda: True)
+    cluster.feed.low[0] = 15
+    before = sorted(journal.root.rglob("*"))
+    result = run("export", "--journal", str(journal.root), "--target", cluster.endpoints)
+    assert result.exit_code == 1
+    (line,) = result.output.splitlines()
+    assert line.startswith("Error: CURSOR_TRIMMED: retention has removed event 10 of partition 0")
+    assert "-o failOnDataLoss=false" in line
+    assert sorted(journal.root.rglob("*")) == sorted([*before, journal.root / "_lock"])
 
 
 def findings(*arguments):

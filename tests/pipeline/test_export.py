@@ -11,12 +11,13 @@ from dataclasses import replace
 import pytest
 from pyspark.errors import PySparkException
 
-from taskraft_pipeline.errors import FeedMismatch
+from taskraft_pipeline.errors import CursorTrimmed, FeedMismatch
 from taskraft_pipeline.journal import export
 from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.journal.loading import load
 from taskraft_pipeline.journal.verify import verify
 from taskraft_pipeline.options import parse
+from taskraft_pipeline.spark_failures import failure_text
 from tests.pipeline.exporter import BATCH_EVENTS
 from tests.pipeline.rows import expected_rows, found_rows
 
@@ -118,14 +119,30 @@ def test_a_gap_ends_the_export_or_is_recorded(spark, cluster, events, journal):
     before = verify(journal).events
     cluster.feed.append([event for event in events if event.seq >= 500])
     cluster.feed.low[1] = 700
-    with pytest.raises(PySparkException, match="CURSOR_TRIMMED"):
-        run(spark, journal, cluster)
+    with pytest.raises(CursorTrimmed):
+        export.prepare(journal, parse(options_of(cluster)))
+    with pytest.raises(PySparkException) as caught:
+        export.start(spark, journal, options_of(cluster)).awaitTermination()
+    assert failure_text(caught.value).startswith("CURSOR_TRIMMED: retention has removed event 500")
     (progress,) = run(spark, journal, cluster, failOnDataLoss="false")
     assert progress.lost == 200
     verdict = verify(journal, is_deep=True)
     assert (verdict.problems, verdict.events_lost) == ([], 200)
     assert verdict.events == len(events) - 200 > before
     assert "retention removed the events 500 to 699 of partition 1" in verdict.notes[0]
+
+
+def test_an_error_within_a_batch_is_one_line_and_a_file(spark, cluster, journal, tmp_path):
+    options = options_of(cluster)
+    assert export.prepare(journal, parse(options)) == cluster.feed.events
+    (journal.root / "_manifests").touch()  # no folder, so the first manifest cannot be written
+    with pytest.raises(PySparkException) as caught:
+        export.start(spark, journal, options).awaitTermination()
+    line = failure_text(caught.value, tmp_path)
+    assert line.startswith("Spark failed: NotADirectoryError: ")
+    assert "\n" not in line
+    (file,) = tmp_path.glob("taskraft-pipeline-*.txt")
+    assert "Traceback" in file.read_text()
 
 
 class Exporter:

@@ -14,9 +14,9 @@ import pyspark
 import pytest
 
 from taskraft_pipeline import java
-from taskraft_pipeline.cli import NOT_INSTALLED
 from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.journal.verify import verify
+from taskraft_pipeline.spark_failures import NOT_INSTALLED
 from tools.free_addresses import free_addresses
 
 pytestmark = [

@@ -6,7 +6,7 @@ Each command imports its dependencies when it runs, so that help and usage error
 
 from __future__ import annotations
 
-import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,19 +27,14 @@ FOLLOW_OUTAGE: Final = "7d"
 retention waits for the export by default."""
 ONE_RUN_OUTAGE: Final = "1m"
 """Maximum time without an answer from any node, for an export that ends."""
+BRIEF_EVENTS: Final = 200_000
+"""Below this number of events, the start of Spark takes longer than its work."""
 WATCH_SECONDS: Final = 5
 """Time between two checks whether any node answers an export, in seconds."""
 EXIT_PROBLEMS: Final = 1
 EXIT_EMPTY: Final = 3
 EXIT_NOT_READ: Final = 4
 """The manifests and the sizes of the files have no problem, but the files were not read."""
-OWN_ERROR: Final = re.compile(r"taskraft_pipeline\.errors\.\w+: (.+)")
-"""Matches an error of the data source inside Spark's traceback."""
-MISSING_PACKAGE: Final = re.compile(r"No module named '(?:taskraft|pyspark_taskraft)")
-NOT_INSTALLED: Final = (
-    "the Python of the executors has no taskraft-pipeline; install the package there, or set"
-    " PYSPARK_PYTHON to a Python that has the package (docs/pipeline.md has a recipe)"
-)
 
 
 class PipelineGroup(click.Group):
@@ -52,28 +47,12 @@ class PipelineGroup(click.Group):
         except PipelineError as error:
             raise click.ClickException(str(error)) from error
         except Exception as error:
+            from taskraft_pipeline.spark_failures import failure_text
+
             told = failure_text(error)
             if told is None:
                 raise
             raise click.ClickException(told) from error
-
-
-def failure_text(error: Exception) -> str | None:
-    """Return the message of a Spark error; None for any other error."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    if not isinstance(error, (PySparkException, Py4JJavaError)):
-        return None
-    text = str(error)
-    own = OWN_ERROR.findall(text)
-    if own:
-        return str(own[-1])
-    if "DATA_SOURCE_NOT_FOUND" in text or MISSING_PACKAGE.search(text):
-        return NOT_INSTALLED
-    if isinstance(error, Py4JJavaError):
-        return str(error.java_exception.toString()).partition("\n")[0]
-    return text.partition("\n\nJVM stacktrace")[0]
 
 
 @click.group(
@@ -138,9 +117,15 @@ def export(
     parsed = exporting.export_options(options)
     check_installation(master)
     with journal.locked():
-        exporting.prepare(journal, parsed)
-        click.echo("starting Spark; the first batch follows", err=True)
-        with spark_session("taskraft export", master, settings=settings(conf)) as spark:
+        unread = exporting.prepare(journal, parsed)
+        click.echo(f"starting Spark to export {unread:,} events", err=True)
+        begun_at = time.monotonic()
+        is_brief = not follow and unread < BRIEF_EVENTS
+        with spark_session(
+            "taskraft export", master, is_brief=is_brief, settings=settings(conf)
+        ) as spark:
+            elapsed = time.monotonic() - begun_at
+            click.echo(f"Spark started after {elapsed:.1f} s; the first batch follows", err=True)
             query = exporting.start(
                 spark,
                 journal,

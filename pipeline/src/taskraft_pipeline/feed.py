@@ -183,6 +183,6 @@ def trimmed_text(partition: int, position: int, metadata: Mapping[str, object]) 
     """Return the message for events that retention removed before they were read."""
     return (
         f"CURSOR_TRIMMED: retention has removed event {position} of partition {partition}, which"
-        f" now begins at {metadata.get('low', '?')}; set failOnDataLoss=false to continue without"
-        " the lost events"
+        f" now begins at {metadata.get('low', '?')}; set failOnDataLoss=false (taskraft pipeline"
+        " export: -o failOnDataLoss=false) to continue without the lost events"
     )

@@ -62,9 +62,7 @@ def advance(start: Offset, high: Mapping[int, int], events_max: int | None) -> O
 
     The position never moves back, even if ``high`` comes from a lagging node.
     """
-    lags = {
-        partition: max(0, seq - start.next_seq.get(partition, 0)) for partition, seq in high.items()
-    }
+    lags = start.lags(high)
     parts = lags if events_max is None else share_by_lag(events_max, lags)
     position = dict(start.next_seq)
     for partition, events in parts.items():

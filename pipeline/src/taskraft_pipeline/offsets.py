@@ -35,6 +35,10 @@ class Offset:
         positions = {f"{partition:03d}": seq for partition, seq in sorted(self.next_seq.items())}
         return {"v": VERSION, "feed": self.feed_id, "p": positions}
 
+    def lags(self, high: Mapping[int, int]) -> dict[int, int]:
+        """Return the number of events between this position and the end of each partition."""
+        return {one: max(0, seq - self.next_seq.get(one, 0)) for one, seq in high.items()}
+
     @classmethod
     def from_json(cls, stored: object) -> Offset:
         """Return an offset from the form that `to_json` made, as an object or as a string.

@@ -43,6 +43,20 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
 }
 """Settings that results depend on, and settings that reduce output."""
+COMMON_JVM: Final = ("-XX:+UseSerialGC", "-Xshare:auto")
+"""Options of the JVM of each session."""
+BRIEF_JVM: Final = ("-XX:TieredStopAtLevel=1",)
+"""Compile code only once, without optimisation: a start takes a third less CPU time."""
+STEADY_JVM: Final = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+"""Optimise only code that runs ten times as often as by default.
+
+Otherwise the compiler takes a fifth of the CPU time until the first batch.
+"""
 UNCAUGHT: Final = 'Exception in thread "main" '
 
 
@@ -117,9 +131,8 @@ def spark_session(
 def embedded(scratch: Path, *, is_brief: bool) -> dict[str, str]:
     """Return the settings for Spark in this process: little memory, loopback only."""
     logging = resources.files("taskraft_pipeline") / "log4j2.properties"
-    java_options = [f"-Dlog4j2.configurationFile={logging}", "-XX:+UseSerialGC", "-Xshare:auto"]
-    if is_brief:
-        java_options.append("-XX:TieredStopAtLevel=1")
+    java_options = [f"-Dlog4j2.configurationFile={logging}", *COMMON_JVM]
+    java_options += BRIEF_JVM if is_brief else STEADY_JVM
     return {
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.host": "127.0.0.1",

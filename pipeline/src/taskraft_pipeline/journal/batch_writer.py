@@ -94,9 +94,8 @@ class BatchWriter:
             raise JournalRefused("; ".join(wrong))
         publish(journal.manifest_path(batch), manifest.to_json())
         self._hold.commit(planned)
-        self._on_published(
-            PublishedBatch(batch, manifest.events, manifest.events_lost, self._lag(planned))
-        )
+        lag = sum(planned.lags(self._described().high).values())
+        self._on_published(PublishedBatch(batch, manifest.events, manifest.events_lost, lag))
 
     def _lost(
         self, begin: Mapping[int, int], content: BatchContent, planned: Offset
@@ -117,11 +116,6 @@ class BatchWriter:
                 " nodes have them; run the export again"
             )
         return missing
-
-    def _lag(self, position: Offset) -> int:
-        """Return the number of events that the feed has after a position."""
-        high = self._described().high
-        return sum(max(0, seq - position.next_seq.get(one, 0)) for one, seq in high.items())
 
     def _described(self) -> Feed:
         with FeedClient(self._options.endpoints, self._options) as client:

@@ -11,7 +11,7 @@ from taskraft_pipeline.feed import describe
 from taskraft_pipeline.feed_client import FeedClient
 from taskraft_pipeline.journal.batch_writer import BatchWriter
 from taskraft_pipeline.journal.journal import spark_path
-from taskraft_pipeline.offset_planning import resolve_position
+from taskraft_pipeline.offset_planning import resolve_position, skip_trimmed
 from taskraft_pipeline.offsets import Offset
 from taskraft_pipeline.options import Bound, Options, parse
 
@@ -47,24 +47,36 @@ def export_options(given: Mapping[str, str]) -> Options:
     return parse(given)
 
 
-def prepare(journal: Journal, options: Options) -> None:
+def prepare(journal: Journal, options: Options) -> int:
     """Create a journal that starts at the oldest kept event, or check an existing journal.
 
     If the checkpoint of a journal is lost, a new checkpoint begins after the last published batch.
 
+    Returns:
+        Number of events that the feed has after the journal.
+
     Raises:
         FeedMismatch: the nodes serve another feed.
+        CursorTrimmed: retention has removed events that are not in the journal, and loss is a
+            failure; nothing was changed.
     """
     with FeedClient(options.endpoints, options) as client:
         feed = describe(client, is_linearizable=True)
+    last = journal.last_manifest()
+    if last is not None:
+        position = Offset(journal.start().feed_id, last.next_seq)
+    elif journal.exists():
+        position = journal.start()
+    else:
+        position = resolve_position(options.starting or Bound.EARLIEST, feed)
+    begin = skip_trimmed(position, feed, is_loss_failure=options.is_loss_failure)
     if not journal.exists():
-        journal.create(resolve_position(options.starting or Bound.EARLIEST, feed))
-    feed.check(journal.start().feed_id)
+        journal.create(position)
     if not journal.has_checkpoint():
-        published = list(journal.manifests())
-        if published:
-            log.warning("the checkpoint is lost; continue after batch %s", published[-1].batch)
-        journal.start_checkpoint(published[-1].batch + 1 if published else 0)
+        if last is not None:
+            log.warning("the checkpoint is lost; continue after batch %s", last.batch)
+        journal.start_checkpoint(last.batch + 1 if last else 0)
+    return sum(begin.lags(feed.high).values())
 
 
 def start(

@@ -156,6 +156,11 @@ class Journal:
             if path.name >= first:
                 yield Manifest.from_json(read_json(path))
 
+    def last_manifest(self) -> Manifest | None:
+        """Return the manifest of the last published batch; None if no batch is published."""
+        paths = sorted(self.manifest_path(0).parent.glob("*.json"))
+        return Manifest.from_json(read_json(paths[-1])) if paths else None
+
     def generation_path(self, number: int) -> Path:
         """Return the path of the manifest of a generation of compacted files."""
         return self.root / "_manifests" / "events" / f"{number:0{BATCH_DIGITS}d}.json"
