@@ -4,6 +4,8 @@ Commands that start Spark run only in cases that fail at once.
 """
 
 import json
+import signal
+import subprocess
 
 import pytest
 from click.testing import CliRunner
@@ -13,11 +15,11 @@ from taskraft_pipeline import doctor, java
 from taskraft_pipeline.cli import pipeline
 from taskraft_pipeline.doctor import examine
 from taskraft_pipeline.journal.journal import Journal
-from taskraft_pipeline.journal.outage_watch import OutageWatch
+from taskraft_pipeline.journal.outage_watch import OutageWatch, wait_for_end
 from taskraft_pipeline.offsets import Offset
 from taskraft_pipeline.options import parse
 from taskraft_pipeline.spark_failures import NOT_INSTALLED, failure_text
-from taskraft_pipeline.spark_session import first_error
+from taskraft_pipeline.spark_session import BRIEF_JVM, ENDLESS_JVM, first_error
 from tests.pipeline.test_journal import publish_batch
 
 
@@ -125,6 +127,15 @@ def test_an_export_that_cannot_start_spark_writes_nothing(monkeypatch, tmp_path)
     assert result.output.startswith("Error: pyspark: ")
     assert "required: at least 9" in result.output
     assert not folder.exists()
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(not java.is_sufficient(), reason=java.HINT)
+@pytest.mark.parametrize("options", [BRIEF_JVM, ENDLESS_JVM], ids=["brief", "endless"])
+def test_the_jvm_accepts_its_options(options):
+    done = subprocess.run(["java", *options, "-version"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"warning" not in done.stderr.lower()
 
 
 def test_the_first_line_of_sparks_output_says_why_it_did_not_start():
@@ -258,6 +269,53 @@ def test_an_outage_is_told_once_repeated_and_ended(cluster):
     now[0] = 50.0
     watch.check()
     assert told[-1] == "the nodes answer again after 40 s"
+
+
+class EndlessQuery:
+    """A streaming query that ends by itself after some looks at it, or by `stop`."""
+
+    def __init__(self, looks):
+        self.looks = looks
+        self.calls = []
+
+    @property
+    def isActive(self):  # noqa: N802 - Spark's name
+        self.looks -= 1
+        return self.looks >= 0
+
+    def stop(self):
+        self.calls.append("stop")
+
+    def awaitTermination(self):  # noqa: N802 - Spark's name
+        self.calls.append("awaitTermination")
+
+
+class Checks:
+    def __init__(self):
+        self.count = 0
+
+    def check(self):
+        self.count += 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_an_export_without_a_call_that_waits_for_the_jvm(number):
+    query, checks, before = EndlessQuery(1_000), Checks(), signal.getsignal(number)
+
+    def pause(_):
+        if query.looks < 900:
+            signal.raise_signal(number)
+
+    wait_for_end(query, checks, pause)
+    assert query.calls == ["stop"]
+    assert checks.count == 4
+    assert signal.getsignal(number) is before
+
+
+def test_the_failure_of_a_query_that_ended_is_raised():
+    query = EndlessQuery(3)
+    wait_for_end(query, Checks(), lambda _: None)
+    assert query.calls == ["awaitTermination"]
 
 
 @pytest.mark.parametrize(

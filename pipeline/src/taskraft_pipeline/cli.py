@@ -29,8 +29,6 @@ ONE_RUN_OUTAGE: Final = "1m"
 """Maximum time without an answer from any node, for an export that ends."""
 BRIEF_EVENTS: Final = 200_000
 """Below this number of events, the start of Spark takes longer than its work."""
-WATCH_SECONDS: Final = 5
-"""Time between two checks whether any node answers an export, in seconds."""
 EXIT_PROBLEMS: Final = 1
 EXIT_EMPTY: Final = 3
 EXIT_NOT_READ: Final = 4
@@ -106,7 +104,7 @@ def export(
     """
     from taskraft_pipeline.journal import export as exporting
     from taskraft_pipeline.journal.journal import Journal
-    from taskraft_pipeline.journal.outage_watch import OutageWatch
+    from taskraft_pipeline.journal.outage_watch import OutageWatch, wait_for_end
     from taskraft_pipeline.spark_session import CONNECT, check_installation, spark_session
 
     if master.startswith(CONNECT):
@@ -120,9 +118,13 @@ def export(
         unread = exporting.prepare(journal, parsed)
         click.echo(f"starting Spark to export {unread:,} events", err=True)
         begun_at = time.monotonic()
-        is_brief = not follow and unread < BRIEF_EVENTS
+        is_small = unread < BRIEF_EVENTS
         with spark_session(
-            "taskraft export", master, is_brief=is_brief, settings=settings(conf)
+            "taskraft export",
+            master,
+            is_brief=is_small and not follow,
+            is_endless=is_small and follow,
+            settings=settings(conf),
         ) as spark:
             elapsed = time.monotonic() - begun_at
             click.echo(f"Spark started after {elapsed:.1f} s; the first batch follows", err=True)
@@ -133,12 +135,7 @@ def export(
                 interval_ms=interval_seconds * 1_000 if follow else None,
                 on_published=print_progress,
             )
-            watch = OutageWatch(parsed, lambda text: click.echo(text, err=True))
-            try:
-                while not query.awaitTermination(WATCH_SECONDS):
-                    watch.check()
-            except KeyboardInterrupt:
-                query.stop()
+            wait_for_end(query, OutageWatch(parsed, lambda text: click.echo(text, err=True)))
     print_verdict(journal.root, is_deep=False)
 
 

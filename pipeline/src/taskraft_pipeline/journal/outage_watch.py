@@ -1,14 +1,16 @@
-"""Report that an export waits, because no node answers.
+"""Wait for the end of an export, and report that the export waits because no node answers.
 
 The reads of the export run in other processes, whose messages a user does not see.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from taskraft.cli.stop_signals import StopSignals
 from taskraft_pipeline.errors import FeedUnreachable, PipelineError
 from taskraft_pipeline.feed import describe
 from taskraft_pipeline.feed_client import FeedClient
@@ -16,8 +18,13 @@ from taskraft_pipeline.feed_client import FeedClient
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from taskraft_pipeline.options import Options
 
+POLL_SECONDS: Final = 0.2
+"""Time between two looks at a query and at signals, in seconds."""
+POLLS_PER_CHECK: Final = 25
 PROBE_MS: Final = 2_000
 """Maximum time of the call that checks one node, in ms."""
 REPEAT_SECONDS: Final = 30.0
@@ -70,3 +77,31 @@ class OutageWatch:
         if self._since is not None:
             self._tell(f"the nodes answer again after {self._clock() - self._since:.0f} s")
         self._since = None
+
+
+def wait_for_end(
+    query: StreamingQuery, watch: OutageWatch, pause: Callable[[float], object] = time.sleep
+) -> None:
+    """Wait until a query ends; SIGINT and SIGTERM stop the query.
+
+    No call to the JVM waits, because PySpark prints tracebacks if a signal interrupts such a call.
+
+    Args:
+        query: the query of an export.
+        watch: gets a check every 5 s.
+        pause: waits for a number of seconds.
+
+    Raises:
+        PySparkException: the query failed.
+    """
+    with StopSignals() as stop:
+        for turn in itertools.count(1):
+            if stop.count:
+                query.stop()
+                return
+            if not query.isActive:
+                query.awaitTermination()
+                return
+            pause(POLL_SECONDS)
+            if turn % POLLS_PER_CHECK == 0:
+                watch.check()
