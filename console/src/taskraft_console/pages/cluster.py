@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from taskraft.v1.cluster_service_pb2 import GetClusterStateResponse, Member, NodeState
 from taskraft_console.pages.overview import active_members, is_active, losable_members
 from taskraft_console.pages.page import ChangeForms, FormRefused, PageView, PageVisit, shell_word
+from taskraft_console.views.readable import UNKNOWN
 
 if TYPE_CHECKING:
     from taskraft import AsyncClient
@@ -28,6 +29,8 @@ class MemberLine:
     """Number of log entries that the member lacks; None: not known."""
     node: NodeState | None
     """State as the node itself tells it; None: the node is silent, or has an older version."""
+    unknown: str
+    """What stands for a number without a node: "not told" by a node of an older version."""
     snapshot_age_ms: int | None
     """Age of the last snapshot that a client has fetched from the node; None: none."""
 
@@ -83,6 +86,7 @@ def _lines(
             is_active(state, member, nodes),
             lag,
             node,
+            UNKNOWN if told is None else "not told",
             age_ms if node and node.snapshot_ms else None,
         )
 
