@@ -147,7 +147,11 @@ def test_a_running_node_that_loses_its_log_or_vote_is_replaced_without_hands(clu
     await_replacement(cluster, node, old)
     assert tasks_of(node) == before
     said = node.log.read_text()
-    assert "[Errno" not in said
+    # A peer may connect while the node stops, when its port has no gRPC server behind it any more.
+    own = [
+        line for line in said.splitlines() if "cannot connect to the local gRPC server" not in line
+    ]
+    assert not any("[Errno" in line for line in own)
     assert "becomes a new member" in said
 
 

@@ -67,7 +67,8 @@ def on_append_reply(member: Member, reply: Message) -> None:
     if progress is None:
         return  # this leader was removed and has not stepped down
     assert reply.term == member.term, "an acknowledgement of another term does not count"
-    progress.note_answer()
+    progress.answers += 1
+    progress.recent_active = True
     if reply.reject:
         _on_rejected(member, reply, progress)
         return
@@ -123,7 +124,8 @@ def _announce_commit(member: Member) -> None:
 def on_heartbeat_reply(member: Member, reply: Message) -> None:
     """Mark the follower as active, resume a paused follower, and confirm reads."""
     progress = member.tracker.progress[reply.sender]
-    progress.note_answer()
+    progress.answers += 1
+    progress.recent_active = True
     progress.paused_by_flow = False
     if progress.match < member.log.last_index or progress.state is ProgressState.PROBE:
         send_append(member, reply.sender, progress)
@@ -136,7 +138,8 @@ def on_follower_alive(member: Member, follower: MemberId) -> None:
     """Mark ``follower`` as active, because it has received a part of a message of this leader."""
     progress = member.tracker.progress.get(follower)
     if progress is not None:
-        progress.note_answer()
+        progress.answers += 1
+        progress.recent_active = True
 
 
 def on_transfer_leader(member: Member, request: Message) -> None:

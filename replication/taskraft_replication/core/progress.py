@@ -73,11 +73,6 @@ class Progress:
         self.sent_commit = LogIndex(0)
         """Commit index carried by the last message."""
 
-    def note_answer(self) -> None:
-        """Mark the follower as active, because a message of the follower has arrived."""
-        self.answers += 1
-        self.recent_active = True
-
     @property
     def paused(self) -> bool:
         """Return whether no append may be sent now."""

@@ -145,6 +145,9 @@ def _mend(message: Message, draw) -> None:
     elif isinstance(message, tube_service_pb2.UpdateTubeRequest):
         names = [field.name for field, _ in message.options.ListFields()]
         message.update_mask.paths[:] = names or ["ttl_ms"]
+    elif isinstance(message, tube_service_pb2.GetStatisticsRequest) and message.order_by:
+        message.ClearField("page_token")
+        message.ClearField("changed_since_revision")
     elif isinstance(message, TakeTasksRequest) and message.HasField("task_id"):
         message.ClearField(draw(st.sampled_from(("task_id", "types"))))
 
@@ -176,7 +179,8 @@ def _scalar(field: FieldDescriptor, *, is_wild: bool) -> st.SearchStrategy:
 
 
 def _sound(field: FieldDescriptor) -> tuple:
-    if field.name in SOUND:
+    is_text = field.type == FieldDescriptor.TYPE_STRING
+    if field.name in SOUND and is_text == isinstance(SOUND[field.name][0], str):
         return SOUND[field.name]
     if field.enum_type is not None:
         return tuple(choice.number for choice in field.enum_type.values)
