@@ -19,6 +19,7 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -265,6 +266,8 @@ def main() -> None:
     machine = describe(DATA)
     print(f"{machine.processor}, {machine.cores} cores, commit {machine.commit}")
     print(f"interpreter: {os.environ[CHOSEN]}")
+    edge = "the native edge" if find_spec("taskraft_edge") else "grpc.aio (`make native` is faster)"
+    print(f"clients of the nodes are served by {edge}")
     results: Results = {}
     with equal_priorities() as told:
         print(told)
