@@ -133,10 +133,23 @@ class GroupMachine(RuleBasedStateMachine):
         self.do(TruncateTube(tube))
         while self.queue.next_deadline_ms() == self.now_ms:
             self.do()
-        if not had_ended:
-            for member, fate in self.fate.items():
-                if member[0] == tube and fate in (None, "failed"):
-                    self.fate[member] = "cancelled"
+        if had_ended:
+            return
+        waiting = [member for member, fate in self.fate.items() if fate is None]
+        last = max((task_id for name, task_id in waiting if name == tube), default=0)
+        behind = []
+        for member, fate in self.fate.items():
+            if member[0] == tube and fate in (None, "failed"):
+                self.fate[member] = "cancelled"
+                if fate == "failed" and member[1] > last:
+                    behind.append(member)
+        if self.group.ended_ms:
+            # The tasks are removed in steps, in the order of their ids. The last open task ends the
+            # group, which keeps the BURIED tasks of later steps as failed.
+            kept = self.group.failed - list(self.fate.values()).count("failed")
+            assert 0 <= kept <= len(behind)
+            for member in sorted(behind)[len(behind) - kept :]:
+                self.fate[member] = "failed"
 
     @rule(sure=st.integers(0, 3))
     def cancel(self, sure):
