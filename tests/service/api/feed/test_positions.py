@@ -52,11 +52,12 @@ async def test_events_that_a_consumer_needs_are_kept_beyond_their_age(tmp_path):
         await put(node, b"")
         await node.server.components.housekeeping.trim_feed()
         (part,) = (await described(node)).partitions
-        assert part.low_seq == 4_000, "the chunks behind the position stay"
+        # A chunk is deleted as a whole; where chunks begin depends on when they are written.
+        assert 2_000 < part.low_seq <= 4_000, "the chunks from the position on stay"
         await node.feed.CommitCursor(commit())
         await node.server.components.housekeeping.trim_feed()
         (part,) = (await described(node)).partitions
-        assert part.low_seq == 5_000
+        assert 4_000 < part.low_seq <= 5_000
 
 
 async def test_a_time_has_a_position_in_each_partition(node):
