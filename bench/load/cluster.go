@@ -57,6 +57,9 @@ func (c *cluster) link(slot int) (*grpc.ClientConn, string, error) {
 		link, err := grpc.NewClient(
 			"passthrough:///"+address,
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			// With windows of its own choice, grpc-go sends no PING with each answer to estimate the bandwidth.
+			grpc.WithInitialWindowSize(windowBytes),
+			grpc.WithInitialConnWindowSize(windowBytes),
 			// The default back-off of a second or more would count as failover time of the cluster.
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           reconnectBackoff,
