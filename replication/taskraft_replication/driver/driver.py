@@ -54,6 +54,10 @@ _BEFORE_A_TERM: Final = frozenset({MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_RE
 """Kinds of messages about the next term, which no member has started yet."""
 
 
+def _nothing_to_propose() -> bool:
+    return False
+
+
 @dataclass(slots=True, frozen=True)
 class StoragePolicy:
     """The settings of a driver for its log and its disk."""
@@ -112,6 +116,12 @@ class RaftDriver:
         self.membership = storage.memberships.at(machine.applied_index)
         """The membership after the last change that this member has applied."""
         self._is_pumping = False
+        self.before_applying: Callable[[], bool] = _nothing_to_propose
+        """Called when this leader has committed entries, before it applies them. Returns whether
+        applying waits for the next pump, because the next entry is proposed before: the followers
+        then work while this member applies."""
+        self._has_committed = False
+        """Whether entries were committed since the last pump that applied entries."""
         self._is_alive_told = False
         """Whether an activity report was sent to the leader in this tick."""
         self._soft_state = SoftState(NO_MEMBER, RaftRole.FOLLOWER)
@@ -131,6 +141,11 @@ class RaftDriver:
     def is_synced(self) -> bool:
         """Return whether the whole log is on this member's disk."""
         return self.core.last_index == self.storage.view.last_index()
+
+    @property
+    def is_committed(self) -> bool:
+        """Return whether the whole log of this member is committed."""
+        return self.core.commit_index == self.core.last_index
 
     # Events
 
@@ -275,7 +290,7 @@ class RaftDriver:
             self._reads.begin_round()
         while core.has_ready():
             self._perform(core.ready())
-        if self._applier.has_work:
+        if self._applier.has_work and not self._waits_for_proposal():
             # Apply one slice only, so that the event loop can run other work.
             self._applier.advance()
             while core.has_ready():
@@ -292,6 +307,13 @@ class RaftDriver:
             self._installer.begin(snapshot)
         if self._applier.has_work:
             self._effects.request_pump()
+
+    def _waits_for_proposal(self) -> bool:
+        """Return whether the next entry is proposed before the committed entries are applied."""
+        if not self._has_committed:
+            return False
+        self._has_committed = False
+        return self._soft_state.role is RaftRole.LEADER and self.before_applying()
 
     def _perform(self, ready: Ready) -> None:
         to_peers: list[Message] = []
@@ -311,6 +333,7 @@ class RaftDriver:
             else:
                 assert to == APPLY_WORKER
                 self._applier.put(message)
+                self._has_committed = True
         # Send before the local fsync starts, so that the peers' fsyncs overlap with it.
         if to_peers:
             self.counters.sent += len(to_peers)

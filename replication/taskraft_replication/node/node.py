@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from taskraft_replication.beacons import Beacons, NoBeacons
 from taskraft_replication.core.confchange import ConfChange
@@ -191,6 +191,10 @@ class Node:
         """Add an observer."""
         self._observers.join(observer)
 
+    def before_applying(self, ask: Callable[[], bool]) -> None:
+        """Set the function that decides whether applying waits; see ``RaftDriver``."""
+        self._driver.before_applying = ask
+
     # Requests
 
     def propose(self, data: bytes) -> asyncio.Future[object]:
@@ -297,6 +301,11 @@ class Node:
         The value is True when ``Observer.synced`` is called, unless further entries were proposed.
         """
         return self._driver.is_synced
+
+    @property
+    def is_committed(self) -> bool:
+        """Return whether the whole log is committed; its last entries may not be applied yet."""
+        return self._driver.is_committed
 
     @property
     def disk_waited_ms(self) -> int:

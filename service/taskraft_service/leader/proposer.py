@@ -49,6 +49,10 @@ class Replicator(Protocol):
     def append_idle(self) -> bool:
         """Return whether all entries proposed so far are durable on this node."""
 
+    @property
+    def is_committed(self) -> bool:
+        """Return whether all entries proposed so far are committed."""
+
     def propose(self, data: bytes) -> asyncio.Future[object]:
         """Append an entry; the future has the state machine's result for it.
 
@@ -207,6 +211,17 @@ class Proposer:
         if self._open and self._build_handle is None and self._may_propose():
             self._build_handle = self._loop.call_soon(self._build)
 
+    def committed(self) -> bool:
+        """Propose the pending commands in the next turn, before the committed entries are applied.
+
+        Returns:
+            Whether an entry will be proposed.
+        """
+        if not self._pending:
+            return False
+        self.wake()
+        return self._build_handle is not None
+
     def _build(self) -> None:
         self._build_handle = None
         while self._open and self._may_propose():
@@ -220,19 +235,19 @@ class Proposer:
             self._propose(timestamp_ms, pending, claims, expected)
 
     def _may_propose(self) -> bool:
-        """Return whether the next entry may be proposed: not while an entry is fsynced.
+        """Return whether the next entry may be proposed: not while an entry is uncommitted.
 
-        Commands that arrive during an fsync go into one entry. The exception is a full entry behind
-        entries that only wait for other members. A partial entry is not proposed early. With 32
-        clients of one call each, early proposals made entries small and reduced the put rate by 16
-        to 46 %.
+        Commands that arrive until an entry is committed go into one entry, which the followers
+        append while this node applies the first. The exception is a full entry behind entries that
+        only wait for other members. A partial entry is not proposed earlier. With 32 clients of one
+        call each, such proposals made entries small and reduced the put rate by 16 to 46 %.
         """
         if not self._in_flight:
             return True
-        return (
-            self._pending.fills_an_entry
-            and self._replicator.append_idle
-            and len(self._in_flight) < self._limits.entries_in_flight
+        if not self._pending or len(self._in_flight) >= self._limits.entries_in_flight:
+            return False
+        return self._replicator.is_committed or (
+            self._pending.fills_an_entry and self._replicator.append_idle
         )
 
     def _due(self, now_ms: int) -> bool:

@@ -39,6 +39,7 @@ class SoleMember:
     """
 
     append_idle: Final = True
+    is_committed: Final = False
     is_disk_stalled: Final = False
 
     def __init__(self, member: PeerAddress, machine: QueueMachine) -> None:

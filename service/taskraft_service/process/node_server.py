@@ -127,6 +127,7 @@ class NodeServer:
         self._pages = probe_pages(self.components, readiness)
         self._probes = ProbeServer(OPENING_PAGES)
         node.observe(DriverListener(self.components, readiness.report_health))
+        node.before_applying(self.components.proposer.committed)
 
     @classmethod
     async def open(cls, config: ServerConfig, journal: RepairJournal | None = None) -> NodeServer:
@@ -271,7 +272,7 @@ class NodeServer:
         components = self.components
         is_broken = self.node.failed.done()
         await components.health.stop()
-        components.endpoint.draining = components.lifecycle.is_stopping = True
+        components.endpoint.load.is_draining = components.lifecycle.is_stopping = True
         components.forwarder.stop_waiting()
         if not is_broken:
             await self._hand_over_if_leader()

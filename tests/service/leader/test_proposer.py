@@ -44,11 +44,12 @@ LIMITS = ProposerLimits(
 class Replicator:
     def __init__(self):
         self.append_idle = True
+        self.is_committed = False
         self.entries = []
         self.flushed = 0
 
     def propose(self, data):
-        self.append_idle = False
+        self.append_idle = self.is_committed = False
         future = asyncio.get_running_loop().create_future()
         self.entries.append((decode_entry(data), future))
         return future
