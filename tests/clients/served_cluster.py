@@ -20,7 +20,7 @@ from taskraft.v1 import (
     tube_service_pb2_grpc,
 )
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.rpc.endpoint import LEADER_KEY
+from taskraft_service.api.rpc.prompt_calls import LEADER_KEY
 from taskraft_service.clock.cluster_clock import SYSTEM_CLOCKS
 from taskraft_service.memory_node.direct_calls import DirectChannel
 from taskraft_service.memory_node.memory_node import MemoryNode

@@ -96,7 +96,7 @@ class PendingCommands:
             LeaderOverloaded: the limit of pending commands or bytes is reached.
             CommandTooLarge: the command exceeds ``COMMAND_BYTES_MAX``, so no entry can hold it.
         """
-        size = encoded.record_bytes
+        size = len(encoded.head) + len(encoded.raw)
         if size > COMMAND_BYTES_MAX:
             raise CommandTooLarge(size, COMMAND_BYTES_MAX)
         leases = 0

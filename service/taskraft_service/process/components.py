@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 
 from prometheus_client import CollectorRegistry
 
@@ -119,7 +120,7 @@ class NodeComponents:
         )
         self._wall_offset_ms = machine.queue.wall_offset_ms
         self.phases = PhaseMachine()
-        self.settings = EffectiveSettings(config, lambda: machine.queue.settings)
+        self.settings = EffectiveSettings(config, partial(attrgetter("queue.settings"), machine))
         self.disk = DiskMonitor(config.data_dir, config.disk_low_bytes, clocks.monotonic_ms)
         shares = PrincipalShares(
             share_of(config.calls_max, config.calls_share_max),

@@ -61,7 +61,7 @@ class Readiness:
     def is_ready(self) -> bool:
         """Return whether the node can serve calls: its disk answers and its log is applied."""
         components = self._components
-        if components.endpoint.draining or components.phases.phase is NodePhase.INIT:
+        if components.endpoint.load.is_draining or components.phases.phase is NodePhase.INIT:
             return False
         if components.node.is_disk_stalled or self.repairs():
             return False
@@ -72,7 +72,7 @@ class Readiness:
     def report_health(self) -> None:
         """Publish the phase and the readiness in the gRPC health service."""
         components = self._components
-        if not components.endpoint.draining:
+        if not components.endpoint.load.is_draining:
             saying = components.health.phase_changed(components.phases.phase, ready=self.is_ready)
             self._background.start(saying)
 

@@ -107,10 +107,10 @@ async def test_other_pages_do_not_exist(node):
 
 
 async def test_a_stopping_node_is_alive_and_not_ready(node):
-    node.server.components.endpoint.draining = True
+    node.server.components.endpoint.load.is_draining = True
     assert (await get(node, "/readyz"))[0] == 503
     assert (await get(node, "/livez"))[0] == 200
-    node.server.components.endpoint.draining = False
+    node.server.components.endpoint.load.is_draining = False
 
 
 def sample(node):

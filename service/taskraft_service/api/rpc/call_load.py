@@ -64,6 +64,7 @@ class CallLoad:
         "calls",
         "calls_max",
         "held_bytes",
+        "is_draining",
         "live",
         "streams",
         "streams_max",
@@ -78,6 +79,8 @@ class CallLoad:
         self.calls = 0
         self.streams = 0
         self.held_bytes = 0
+        self.is_draining = False
+        """Whether the node stops: it serves no further call."""
         self._idle: asyncio.Event | None = None
         """The event for which ``wait_idle`` waits: no call is in progress; None: nothing waits."""
 

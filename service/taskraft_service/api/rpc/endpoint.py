@@ -57,6 +57,7 @@ from taskraft_service.api.rpc.methods import (
     ServiceMethods,
     StreamHandler,
 )
+from taskraft_service.api.rpc.prompt_calls import LEADER_KEY, PromptMethod
 from taskraft_service.api.rpc.server_context import ServerContext
 from taskraft_service.api.rpc.status import (
     CODES,
@@ -73,7 +74,6 @@ log: Final = structlog.get_logger(__name__)
 running_method: Final[ContextVar[str]] = ContextVar("running_method", default="")
 """Name of the method whose call a task serves; empty in a task of the node itself."""
 
-LEADER_KEY: Final = "x-taskraft-leader"
 EXECUTION_ATTEMPTS_MAX: Final = 8
 """Maximum number of nodes and leaderships that one call tries before it is refused."""
 
@@ -128,7 +128,6 @@ class GrpcEndpoint:
         self.load = load
         self._leadership = forwarder.leadership
         self._forwarder = forwarder
-        self.draining = False
         self.counts = CallCounts({})
         self.instrument: Callable[[str, UnaryHandle], UnaryHandle] = _unchanged
         """Puts spans around the calls of a unary method; set before ``table`` is called."""
@@ -169,21 +168,24 @@ class GrpcEndpoint:
         if name in methods.bidirectional:
             both = self._bidirectional(path, methods.bidirectional[name], request, authenticator)
             return ServedMethod(CallKind.BIDIRECTIONAL, both, both, authenticator)
-        handle: UnaryHandle
         if name in methods.server_streaming:
-            kind = CallKind.SERVER_STREAMING
             handler = methods.server_streaming[name]
             handle = self._server_streaming(path, handler, request, authenticator)
-        else:
-            kind = CallKind.UNARY
-            (method,) = (one for one in methods.unary if one.name == name)
-            handle = self.instrument(path, self._unary(path, method, request, authenticator))
-            if method.can_undo:
-                kind = CallKind.WRITTEN_ANSWER
-                undo = _undo(method, authenticator)
-                handle = delivering(handle, method.is_idempotent, undo)
+            guarded = guard(path, handle, authenticator, self._abort)
+            return ServedMethod(CallKind.SERVER_STREAMING, handle, guarded, authenticator)
+        kind = CallKind.UNARY
+        (method,) = (one for one in methods.unary if one.name == name)
+        handle = self.instrument(path, self._unary(path, method, request, authenticator))
+        if method.can_undo:
+            kind = CallKind.WRITTEN_ANSWER
+            handle = delivering(handle, method.is_idempotent, _undo(method, authenticator))
         guarded = guard(path, handle, authenticator, self._abort)
-        return ServedMethod(kind, handle, guarded, authenticator)
+        prompt: PromptMethod | None = None
+        is_plain = authenticator is OPEN_AUTHENTICATOR and self.instrument is _unchanged
+        if kind is CallKind.UNARY and method.can_begin and is_plain:
+            leadership, load, counts = self._leadership, self.load, self.counts
+            prompt = PromptMethod(path, method, handle, self._abort, leadership, load, counts)
+        return ServedMethod(kind, handle, guarded, authenticator, prompt)
 
     # ------------------------------------------------------------------------------ kinds of calls
 
@@ -318,7 +320,7 @@ class GrpcEndpoint:
         )
 
     def _check_not_draining(self) -> None:
-        if self.draining:
+        if self.load.is_draining:
             raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
 
     def _bidirectional(

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import grpc
 
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator
 from taskraft_service.api.rpc.server_context import ServerContext
+
+if TYPE_CHECKING:
+    from taskraft_service.api.rpc.prompt_calls import PromptMethod
 
 UnaryHandle: TypeAlias = Callable[[bytes, ServerContext], Coroutine[Any, Any, bytes | None]]
 """Serves a received message; returns the answer, or None if all answers are written already."""
@@ -54,6 +57,8 @@ class ServedMethod:
     """Serves a call whose request is not received yet. Both coroutines look the same to clients."""
     authenticator: Authenticator = OPEN_AUTHENTICATOR
     """Decides which calls may send their request before they are authenticated."""
+    prompt: PromptMethod | None = None
+    """Begins calls without a coroutine, if the server can do that; ``handle`` serves the others."""
 
 
 MethodTable: TypeAlias = Mapping[str, ServedMethod]

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -84,6 +84,15 @@ class UnaryCall(Generic[M]):
         return max(until - asyncio.get_running_loop().time(), 0.0)
 
 
+@dataclass(slots=True)
+class ProposedCall:
+    """A call that only waits for the outcome of one command."""
+
+    outcome: asyncio.Future[Any]
+    answer: Callable[[Any], bytes]
+    """Returns the answer of the call, given the outcome; raises ``CallRefused``."""
+
+
 @dataclass(slots=True, frozen=True)
 class UnaryMethod(Generic[M]):
     """One unary method: its name, request type, execution site and handler."""
@@ -94,6 +103,9 @@ class UnaryMethod(Generic[M]):
     handler: Callable[[UnaryCall[M]], Awaitable[Message | bytes]]
     accepts_local_state: Callable[[M], bool] = lambda _request: False
     """For BY_CONSISTENCY: return whether the state of any node is enough for a request."""
+    propose: Callable[[UnaryCall[M]], ProposedCall | None] | None = None
+    """For LEADER: proposes the command of a call that only waits for the outcome; returns None for
+    calls that ``handler`` serves."""
     is_read: bool = False
     """For LEADER: whether the method changes nothing, so that a retry has no effect."""
     is_wait: bool = False
@@ -123,6 +135,11 @@ class UnaryMethod(Generic[M]):
             call.managed = caller.authorize(call.request)
         elif self.request in MANAGING:
             call.managed = managed_names(call.request)
+        if self.propose is not None and (proposed := self.propose(call)) is not None:
+            # The command holds the content too, and waiting calls hold most of the memory of a busy
+            # leader.
+            call.request = self.request()
+            return proposed.answer(await proposed.outcome)
         try:
             answer = await self.handler(call)
         except CallRefused as refusal:
@@ -135,6 +152,19 @@ class UnaryMethod(Generic[M]):
             caller.log_managed(call.request, call.managed, index)
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
+    def begin(self, raw: bytes, deadline: float | None, arrived_at: float) -> ProposedCall | None:
+        """Propose the command of an anonymous call that only waits for the outcome.
+
+        Returns None for calls that ``execute`` serves.
+
+        Raises:
+            Exception: nothing was proposed, and ``execute`` raises the same.
+        """
+        if self.propose is None:
+            return None
+        request = parse_request(self.request, raw)
+        return self.propose(UnaryCall(request, raw, deadline, ANONYMOUS, arrived_at))
+
     @property
     def changes_state(self) -> bool:
         """Whether a call may have an effect."""
@@ -144,6 +174,11 @@ class UnaryMethod(Generic[M]):
     def is_for_operators(self) -> bool:
         """Whether a call changes the members or the settings."""
         return self.request in OF_OPERATORS
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether ``begin`` may propose commands."""
+        return self.propose is not None
 
     @property
     def can_undo(self) -> bool:
@@ -221,6 +256,13 @@ class AnyUnaryMethod(Protocol):
         self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float
     ) -> bytes:
         """Parse and authorize the request, call the handler, and encode the answer."""
+
+    def begin(self, raw: bytes, deadline: float | None, arrived_at: float) -> ProposedCall | None:
+        """Propose the command of an anonymous call that only waits for the outcome."""
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether ``begin`` may propose commands."""
 
     def runs_on_any_node(self, raw: bytes) -> bool:
         """Return whether any node may execute this request."""

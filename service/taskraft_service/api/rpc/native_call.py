@@ -70,8 +70,8 @@ class NativeCall:
         "_unsent_bytes",
         "_writers",
         "has_ended",
-        "task",
         "trailing",
+        "work",
     )
 
     def __init__(
@@ -101,8 +101,8 @@ class NativeCall:
         self.trailing: MetadataPairs = ()
         self.has_ended = False
         """Whether the call has its status, or the client has ended the call."""
-        self.task: asyncio.Task[None] | None = None
-        """The task that runs the handler."""
+        self.work: asyncio.Future[Any] | None = None
+        """The task of the handler, or the outcome for which a prompt call waits."""
 
     # ------------------------------------------------------------------------------ ServerContext
 

@@ -8,9 +8,12 @@ the event loop at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from enum import IntEnum
+from functools import partial
+from time import monotonic
 from typing import Any, Final
 
 import grpc
@@ -20,6 +23,7 @@ import taskraft_edge
 from taskraft_replication.tls.files import CurrentTls, Tls, TlsUnusable
 from taskraft_service.api.rpc.method_table import CallKind, MethodTable
 from taskraft_service.api.rpc.native_call import Command, NativeCall
+from taskraft_service.api.rpc.prompt_calls import PromptCall
 from taskraft_service.api.rpc.rpc_server import PortTaken, ServerLimits
 from taskraft_service.api.rpc.server_context import CallEnded, MetadataPairs
 
@@ -27,6 +31,8 @@ log: Final = structlog.get_logger(__name__)
 
 NO_CALL: Final = 0
 """The number of a call in events of the thread."""
+TURN_SECONDS: Final = 0.005
+"""Time after which the event loop runs other work before further events."""
 
 
 class EdgeEvent(IntEnum):
@@ -40,6 +46,10 @@ class EdgeEvent(IntEnum):
     CANCELLED = 5
     STOPPED = 6
     FAILED = 7
+
+
+OPENED: Final = int(EdgeEvent.OPENED)
+"""The most frequent kind, as a plain number, which is faster to compare."""
 
 
 class EdgeFailed(Exception):
@@ -63,6 +73,8 @@ class NativeServer:
         reads = {path: one.kind is CallKind.BIDIRECTIONAL for path, one in table.items()}
         self._edge = taskraft_edge.Edge(reads, asdict(limits))
         self._calls: dict[int, NativeCall] = {}
+        self._events: deque[Sequence[Any]] = deque()
+        """Events that the edge has handed over, in order."""
         self._commands: list[Command] = []
         self._stopped: asyncio.Future[None] | None = None
         """The end of the edge; None: the edge has not started."""
@@ -107,36 +119,48 @@ class NativeServer:
         self._edge.stop(grace_seconds)
         await self._stopped
         self._loop.remove_reader(self._edge.fileno())
-        tasks = [call.task for call in self._calls.values() if call.task is not None]
+        work = [call.work for call in self._calls.values() if call.work is not None]
         for number in list(self._calls):
             self._cancel(number)
-        if tasks:
-            await asyncio.wait(tasks)
+        if work:
+            await asyncio.wait(work)
         self._edge.join()
 
     # ------------------------------------------------------------------------------ events
 
     def _take_events(self) -> None:
-        for event in self._edge.take():
-            kind, number = event[0], event[1]
-            if kind == EdgeEvent.OPENED:
+        """Handle the events of the edge; the rest, after some ms, in the next turn of the loop."""
+        events = self._events
+        events.extend(self._edge.take())
+        until = monotonic() + TURN_SECONDS
+        while events:
+            event = events.popleft()
+            if event[0] == OPENED:
                 self._open(*event[1:])
-                continue
-            call = self._calls.get(number)
-            if call is None:
-                if number == NO_CALL:
-                    self._thread_event(event)
-                continue  # the handler has ended the call meanwhile
-            if kind == EdgeEvent.MESSAGE:
-                call.message_came(event[2])
-            elif kind == EdgeEvent.SENT:
-                call.bytes_sent(event[2])
-            elif kind == EdgeEvent.LARGE:
-                call.large_came()
-            elif kind == EdgeEvent.HALF_CLOSED:
-                call.half_closed()
             else:
-                self._cancel(number)
+                self._handle(event)
+            if monotonic() >= until and events:
+                self._loop.call_soon(self._take_events)
+                return
+
+    def _handle(self, event: Sequence[Any]) -> None:
+        """Handle an event of a call that was opened before, or of the thread."""
+        kind, number = event[0], event[1]
+        call = self._calls.get(number)
+        if call is None:
+            if number == NO_CALL:
+                self._thread_event(event)
+            return  # the handler has ended the call meanwhile
+        if kind == EdgeEvent.MESSAGE:
+            call.message_came(event[2])
+        elif kind == EdgeEvent.SENT:
+            call.bytes_sent(event[2])
+        elif kind == EdgeEvent.LARGE:
+            call.large_came()
+        elif kind == EdgeEvent.HALF_CLOSED:
+            call.half_closed()
+        else:
+            self._cancel(number)
 
     def _open(
         self,
@@ -148,13 +172,27 @@ class NativeServer:
         certificate: bytes | None,
         message: bytes | None,
     ) -> None:
-        deadline = None if timeout is None else self._loop.time() + timeout
-        flushes = self._table[path].kind is CallKind.WRITTEN_ANSWER
+        now = self._loop.time()
+        deadline = None if timeout is None else now + timeout
+        method = self._table[path]
+        flushes = method.kind is CallKind.WRITTEN_ANSWER
         call = NativeCall(
             number, metadata, deadline, peer, certificate, self._command, flushes=flushes
         )
         self._calls[number] = call
-        call.task = self._loop.create_task(self._serve(path, number, call, message))
+        if method.prompt is not None and message is not None:
+            prompt = method.prompt.begin(message, deadline, now, call)
+            if prompt is not None:
+                call.work = prompt.outcome
+                prompt.outcome.add_done_callback(partial(self._end_prompt, path, number, prompt))
+                return
+        # Without a message, the handler reads the messages, after it authenticated the caller.
+        handler = (
+            partial(method.guarded, None, call)
+            if message is None
+            else partial(method.handle, message, call)
+        )
+        call.work = self._loop.create_task(self._serve(path, number, call, handler))
 
     def _thread_event(self, event: Sequence[Any]) -> None:
         """Note the end of the thread, or a bug of the thread."""
@@ -166,19 +204,39 @@ class NativeServer:
     def _cancel(self, number: int) -> None:
         call = self._calls.pop(number)
         call.end()
-        if call.task is not None:
-            call.task.cancel()
+        if call.work is not None:
+            call.work.cancel()
 
     # ------------------------------------------------------------------------------ handlers
 
-    async def _serve(self, path: str, number: int, call: NativeCall, message: bytes | None) -> None:
-        """Run the handler of a call and send its status."""
-        method = self._table[path]
+    def _end_prompt(
+        self, path: str, number: int, prompt: PromptCall, _outcome: asyncio.Future[Any]
+    ) -> None:
+        """Answer a prompt call, or serve what is left of the call with a task."""
+        call = self._calls.get(number)
         try:
-            # Without a message, the handler reads the messages, after it authenticated the caller.
-            answer: Any = await (
-                method.guarded(None, call) if message is None else method.handle(message, call)
-            )
+            answer = prompt.answer()
+        except asyncio.CancelledError:
+            return  # the client has ended the call
+        except Exception as error:  # noqa: BLE001 - every error gets a status
+            if call is not None:
+                rest = self._serve(path, number, call, partial(prompt.rest, error))
+                call.work = self._loop.create_task(rest)
+            return
+        if call is not None:
+            call.finish(grpc.StatusCode.OK, "", call.trailing, answer)
+            del self._calls[number]
+
+    async def _serve(
+        self,
+        path: str,
+        number: int,
+        call: NativeCall,
+        handler: Callable[[], Coroutine[Any, Any, bytes | None]],
+    ) -> None:
+        """Run the handler of a call and send its status."""
+        try:
+            answer = await handler()
         except CallEnded:
             pass
         except Exception:

@@ -128,6 +128,15 @@ class CommandExecutor:
             raise _refused(applied.result, created)
         return applied
 
+    def propose(self, codec: CommandCodec[M], call: UnaryCall[M]) -> asyncio.Future[AppliedCommand]:
+        """Propose a request as received; return the future of its outcome, perhaps a refusal.
+
+        The request must be short, and the call must need no permission to manage. See ``execute``
+        for the errors, which the future has too.
+        """
+        encoded = encode_request(codec, call.request, call.raw, request_key(call))
+        return self.submitter.submit(encoded, call.deadline)
+
     async def execute_changed(
         self,
         codec: CommandCodec[M],
@@ -212,6 +221,12 @@ def _retrieve_exception(future: object) -> None:
 
 
 def result_of(applied: AppliedCommand, kind: type[R]) -> R:
-    """Return the result of a command, which must be of type ``kind``."""
+    """Return the result of a command, which must be of type ``kind``.
+
+    Raises:
+        CallRefused: the queue refused the command.
+    """
+    if isinstance(applied.result, Refusal):
+        raise refused_by_queue(applied.result)
     assert isinstance(applied.result, kind), f"{applied.result} is not a {kind.__name__}"
     return applied.result

@@ -9,8 +9,10 @@ from typing import Final
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.leases import own_settlements
+from taskraft_service.api.rpc.message_fields import LONG_REQUEST_BYTES
 from taskraft_service.api.rpc.methods import (
     ExecutionSite,
+    ProposedCall,
     ServiceMethods,
     StreamHandler,
     UnaryCall,
@@ -96,11 +98,19 @@ class TaskService:
         return ServiceMethods(
             SERVICE,
             (
-                UnaryMethod("PutTasks", pb.PutTasksRequest, leader, self.put_tasks),
+                UnaryMethod(
+                    "PutTasks", pb.PutTasksRequest, leader, self.put_tasks, propose=self.propose_put
+                ),
                 handlers.outcomes.wait_tasks_method(),
                 batch.method(),
                 handlers.takes.method(),
-                UnaryMethod("SettleTasks", pb.SettleTasksRequest, leader, self.settle_tasks),
+                UnaryMethod(
+                    "SettleTasks",
+                    pb.SettleTasksRequest,
+                    leader,
+                    self.settle_tasks,
+                    propose=self.propose_settle,
+                ),
                 *selector_methods(self._executor, self._disk, limit, self._reader),
                 *BulkSweepHandlers(self._executor, self._reader).methods(),
                 *handlers.reads.methods(),
@@ -111,6 +121,27 @@ class TaskService:
         )
 
     # ------------------------------------------------------------------------------ put
+
+    def propose_put(self, call: UnaryCall[pb.PutTasksRequest]) -> ProposedCall | None:
+        """Propose a put that waits for nothing but its result; None: ``put_tasks`` serves it."""
+        request = call.request
+        if (
+            request.outcome_wait_ms
+            or request.room_wait_ms
+            or request.return_tasks
+            or len(call.raw) > LONG_REQUEST_BYTES
+            or len(request.tasks) > ITEMS_PER_TURN
+        ):
+            return None
+        tubes = (request.tube,)
+        if self._auto_creation.commands_for(tubes, call):
+            return None
+        violations = check_put(request, call.raw, self._payload_bytes_max)
+        if violations.zeros:
+            violations.allow_zeros(lambda: self._auto_creation.defines_zero(request.tube))
+        violations.raise_if_any()
+        self._disk.check_tubes(tubes)
+        return ProposedCall(self._executor.propose(PUT, call), _put_answer)
 
     async def put_tasks(self, call: UnaryCall[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
         """Put tasks; wait for their outcomes if the request asks for that."""
@@ -132,17 +163,13 @@ class TaskService:
         else:
             is_needed = call.request.outcome_wait_ms or call.request.return_tasks
             applied = await self._put_whole(call, releases_request=not is_needed)
-        put = result_of(applied, PutResult)
-        answer = pb.PutTasksResponse(
-            task_ids=put.ids,
-            errors=item_errors(put.refused) if put.refused else (),
-            existing=put.existing,
-            revision=applied.index,
-        )
+        answer = pb.PutTasksResponse.FromString(_put_answer(applied))
         if call.request.return_tasks:
             reader = self._reader
             answer.MergeFromString(
-                encode_put_tasks(reader.queues, call.request.tube, put.ids, reader.wall_offset_ms)
+                encode_put_tasks(
+                    reader.queues, call.request.tube, answer.task_ids, reader.wall_offset_ms
+                )
             )
         return answer
 
@@ -198,14 +225,26 @@ class TaskService:
 
     # ------------------------------------------------------------------------------ settle
 
+    def propose_settle(self, call: UnaryCall[pb.SettleTasksRequest]) -> ProposedCall | None:
+        """Propose settlements that need nothing but their result; None: ``settle_tasks``."""
+        request = call.request
+        if request.return_tasks or call.caller.is_restricted or len(call.raw) > LONG_REQUEST_BYTES:
+            return None
+        self._check_settlements(call)
+        return ProposedCall(self._executor.propose(SETTLE, call), _settle_answer)
+
+    def _check_settlements(self, call: UnaryCall[pb.SettleTasksRequest]) -> None:
+        """Refuse settlements with violations."""
+        violations = check_settle(call.request, self._payload_bytes_max)
+        if violations.zeros:
+            settlements, caller = call.request.settlements, call.caller
+            violations.allow_zeros(lambda: self._reader.defines_zero_for(settlements, caller))
+        violations.raise_if_any()
+
     async def settle_tasks(self, call: UnaryCall[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
         """Settle the leases of a request."""
         request = call.request
-        violations = check_settle(request, self._payload_bytes_max)
-        violations.allow_zeros(
-            lambda: self._reader.defines_zero_for(request.settlements, call.caller)
-        )
-        violations.raise_if_any()
+        self._check_settlements(call)
         if call.caller.is_restricted:
             request = own_settlements(self._reader.queues, request, call.caller)
         queues = self._reader.queues
@@ -219,3 +258,17 @@ class TaskService:
                 encode_settled_tasks(queues, request, leased, refused, self._reader.wall_offset_ms)
             )
         return answer
+
+
+def _put_answer(applied: AppliedCommand) -> bytes:
+    put = result_of(applied, PutResult)
+    return pb.PutTasksResponse(
+        task_ids=put.ids,
+        errors=item_errors(put.refused) if put.refused else (),
+        existing=put.existing,
+        revision=applied.index,
+    ).SerializeToString()
+
+
+def _settle_answer(applied: AppliedCommand) -> bytes:
+    return settled_message(applied, result_of(applied, SettleResult)).SerializeToString()

@@ -11,8 +11,9 @@ from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import NotRaftLeader, ReadUnconfirmed, Stopped
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR
 from taskraft_service.access.caller import PermissionDenied, Unauthenticated
-from taskraft_service.api.rpc.endpoint import LEADER_KEY, GrpcEndpoint
+from taskraft_service.api.rpc.endpoint import GrpcEndpoint
 from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
+from taskraft_service.api.rpc.prompt_calls import LEADER_KEY
 from taskraft_service.api.rpc.server_context import CallEnded
 from taskraft_service.api.rpc.status import PUSHBACK_KEY, STATUS_KEY, CallRefused, refused_for
 from taskraft_service.leader.command_submitter import (

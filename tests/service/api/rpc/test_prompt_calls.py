@@ -1,0 +1,160 @@
+"""Calls that only wait for the outcome of one command need no task of their own."""
+
+import asyncio
+from importlib.util import find_spec
+
+import pytest
+
+from taskraft.v1 import error_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.rpc.call_load import CallCounts
+from taskraft_service.api.rpc.methods import ProposedCall
+from taskraft_service.api.rpc.prompt_calls import LEADER_KEY, PROMPT_BYTES_MAX, PromptMethod
+from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.leader.command_submitter import NotProposed, OutcomeUnknown
+from tests.service.api.rpc.call_loads import call_load
+from tests.service.conftest import create, put, take
+
+PATH = "/taskraft.v1.TaskService/PutTasks"
+
+
+class Leadership:
+    address = "n1:1"
+    serves = True
+
+
+class Context:
+    trailing = ()
+
+    def set_trailing_metadata(self, metadata):
+        self.trailing = metadata
+
+
+class Method:
+    """Proposes one command for each request, or fails as told."""
+
+    def __init__(self):
+        self.outcome = asyncio.get_running_loop().create_future()
+        self.begun = []
+        self.error = None
+        self.waits = False
+
+    def begin(self, raw, deadline, arrived_at):
+        if self.error is not None:
+            raise self.error
+        if self.waits:
+            return None
+        self.begun.append((raw, deadline, arrived_at))
+        return ProposedCall(self.outcome, lambda result: b"answer " + result)
+
+
+class Bench:
+    def __init__(self, **limits):
+        self.method, self.leadership = Method(), Leadership()
+        self.load, self.counts = call_load(**limits), CallCounts({})
+        self.context = Context()
+        self.handled, self.refusals = [], []
+        self.prompt = PromptMethod(
+            *(PATH, self.method, self.handle, self.refuse),
+            *(self.leadership, self.load, self.counts),
+        )
+
+    async def handle(self, raw, _context):
+        self.handled.append(raw)
+        return b"handled"
+
+    async def refuse(self, path, _context, error):
+        self.refusals.append((path, error))
+
+    def begin(self, raw=b"put"):
+        return self.prompt.begin(raw, 9.0, 5.0, self.context)
+
+    @property
+    def held(self):
+        return self.load.calls, self.load.held_bytes
+
+
+@pytest.fixture
+async def bench():
+    return Bench()
+
+
+async def test_a_call_is_answered_when_its_outcome_is_there(bench):
+    call = bench.begin()
+    assert bench.method.begun == [(b"put", 9.0, 5.0)]
+    assert bench.held == (1, 3)
+    call.outcome.set_result(b"1")
+    assert call.answer() == b"answer 1"
+    assert bench.held == (0, 0)
+    assert bench.counts.by_outcome == {(PATH, "OK"): 1}
+    assert bench.context.trailing == ((LEADER_KEY, "n1:1"),)
+
+
+@pytest.mark.parametrize("hindrance", ["long", "follower", "draining", "calls", "refused", "waits"])
+async def test_a_call_that_cannot_be_begun_is_left_to_its_handler(hindrance):
+    bench = Bench(calls_max=0 if hindrance == "calls" else 1)
+    bench.leadership.serves = hindrance != "follower"
+    bench.load.is_draining = hindrance == "draining"
+    if hindrance == "refused":
+        bench.method.error = CallRefused(error_pb2.Error.INVALID_FIELD, "tube: empty")
+    bench.method.waits = hindrance == "waits"
+    assert bench.begin(b"x" * (PROMPT_BYTES_MAX + (hindrance == "long"))) is None
+    assert bench.held == (0, 0)
+    assert not bench.method.begun
+
+
+async def test_a_call_whose_command_was_not_proposed_is_executed_again(bench):
+    call = bench.begin()
+    call.outcome.set_exception(NotProposed("lost leadership"))
+    with pytest.raises(NotProposed) as raised:
+        call.answer()
+    assert await call.rest(raised.value) == b"handled"
+    assert bench.handled == [b"put"]
+    assert bench.held == (0, 0)
+
+
+async def test_a_call_of_unknown_outcome_is_refused_and_not_repeated(bench):
+    call = bench.begin()
+    call.outcome.set_exception(OutcomeUnknown("lost leadership"))
+    with pytest.raises(OutcomeUnknown) as raised:
+        call.answer()
+    await call.rest(raised.value)
+    assert bench.refusals == [(PATH, raised.value)]
+    assert not bench.handled
+    assert bench.counts.by_outcome == {}
+
+
+async def test_a_cancelled_call_holds_nothing(bench):
+    call = bench.begin()
+    call.outcome.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        call.answer()
+    assert bench.held == (0, 0)
+
+
+class TestOnANode:
+    pytestmark = pytest.mark.real_time
+
+    @pytest.mark.skipif(not find_spec("taskraft_edge"), reason="grpc.aio makes a task for each")
+    async def test_puts_and_settlements_make_no_task(self, node, monkeypatch):
+        await create(node)
+        await put(node, b"warm")
+        loop = asyncio.get_running_loop()
+        made, create_task = [], loop.create_task
+
+        def recorded(coroutine, **options):
+            made.append(coroutine.__qualname__)
+            return create_task(coroutine, **options)
+
+        token = (await take(node)).tasks[0].token
+        monkeypatch.setattr(loop, "create_task", recorded)
+        assert list((await put(node, b"x")).task_ids) == [2]
+        settlement = pb.Settlement(tokens=[token], ack=pb.Settlement.Ack())
+        settled = await node.tasks.SettleTasks(pb.SettleTasksRequest(settlements=[settlement]))
+        assert not settled.errors
+        assert not [name for name in made if name.startswith("NativeServer")]
+
+    async def test_a_refused_put_names_its_field(self, node):
+        await create(node)
+        with pytest.raises(Exception, match="tube: "):
+            await put(node, b"x", tube="no tube?")
