@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	taskraft "taskraft/load/stubs/taskraft/v1"
@@ -25,22 +23,24 @@ type cluster struct {
 	changes     int
 	isFollowing bool
 	connections int
-	links       map[string][]*grpc.ClientConn
+	timeout     time.Duration
+	links       map[string][]*link
 }
 
-func newCluster(addresses []string, connections int, isFollowing bool) *cluster {
+func newCluster(addresses []string, connections int, timeout time.Duration, isFollowing bool) *cluster {
 	return &cluster{
 		addresses:   addresses,
 		current:     addresses[0],
 		isFollowing: isFollowing,
 		connections: connections,
-		links:       map[string][]*grpc.ClientConn{},
+		timeout:     timeout,
+		links:       map[string][]*link{},
 	}
 }
 
 // link returns the connection of a slot to the known leader, and its address. Slots are distributed over the
 // connections, so several slots may share one.
-func (c *cluster) link(slot int) (*grpc.ClientConn, string, error) {
+func (c *cluster) link(slot int) (*link, string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	address := c.current
@@ -49,25 +49,14 @@ func (c *cluster) link(slot int) (*grpc.ClientConn, string, error) {
 	}
 	links, isKnown := c.links[address]
 	if !isKnown {
-		links = make([]*grpc.ClientConn, c.connections)
+		links = make([]*link, c.connections)
 		c.links[address] = links
 	}
 	place := slot % c.connections
 	if links[place] == nil {
-		link, err := grpc.NewClient(
-			"passthrough:///"+address,
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			// With windows of its own choice, grpc-go sends no PING with each answer to estimate the bandwidth.
-			grpc.WithInitialWindowSize(windowBytes),
-			grpc.WithInitialConnWindowSize(windowBytes),
-			// The default back-off of a second or more would count as failover time of the cluster.
-			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           reconnectBackoff,
-				MinConnectTimeout: time.Second,
-			}),
-		)
+		link, err := newLink(address, c.timeout)
 		if err != nil {
-			return nil, address, fmt.Errorf("connect to %s: %w", address, err)
+			return nil, address, err
 		}
 		links[place] = link
 	}

@@ -97,7 +97,7 @@ func execute(ctx context.Context, o options) (any, error) {
 		backlog = o.backlog
 	}
 	r := &run{
-		options: o, cluster: newCluster(o.addresses, o.connections, o.isFollowing),
+		options: o, cluster: newCluster(o.addresses, o.connections, o.timeout, o.isFollowing),
 		tube: "bench-" + runName, started: time.Now(), ctx: ctx, stopping: stopping, stop: stop,
 		isEmpty: make(chan struct{}), gate: newGate(backlog),
 	}
