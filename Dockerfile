@@ -6,8 +6,8 @@
 # any mirror. Pin the digest when you publish an image (`--build-arg PYTHON_IMAGE=name@sha256:...`).
 ARG PYTHON_IMAGE=python:3.13-slim
 ARG RUST_IMAGE=rust:1-slim
-# `native`: the image has the native edge. `none`: nodes serve clients with grpc.aio.
-ARG EDGE=none
+# `native`: the image has the native edge. `none`: nodes serve clients with grpc.aio, and the build needs no Rust image.
+ARG EDGE=native
 
 # Build the native edge, the server of the client port. Its wheel works with every Python from 3.11 on.
 FROM ${RUST_IMAGE} AS edge-native

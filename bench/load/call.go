@@ -18,9 +18,6 @@ import (
 	taskraft "taskraft/load/stubs/taskraft/v1"
 )
 
-// windowBytes is the flow control window of each call and connection.
-const windowBytes = 1 << 20
-
 var reconnectBackoff = backoff.Config{
 	BaseDelay:  20 * time.Millisecond,
 	Multiplier: 1.6,

@@ -29,10 +29,16 @@ type link struct {
 	wire *wire
 }
 
+// windowBytes is the flow control window of each stream and connection of grpc-go.
+const windowBytes = 1 << 20
+
 func newLink(address string, timeout time.Duration) (*link, error) {
 	streams, err := grpc.NewClient(
 		"passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// With windows of its own choice, grpc-go sends no PING with each answer to estimate the bandwidth.
+		grpc.WithInitialWindowSize(windowBytes),
+		grpc.WithInitialConnWindowSize(windowBytes),
 		// The default back-off of a second or more would count as failover time of the cluster.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnectBackoff, MinConnectTimeout: time.Second}),
 	)

@@ -1,25 +1,31 @@
 //! A bound for the bytes that unfinished messages hold together.
 
-use std::{cell::Cell, rc::Rc};
+use std::{
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 /// Bytes that a group of messages may hold together.
 #[derive(Debug)]
 pub struct Budget {
     bytes_max: usize,
-    held: Cell<usize>,
+    held: Arc<AtomicUsize>,
 }
 
 impl Budget {
-    /// Returns a budget that nothing uses.
+    /// Returns a budget that nothing uses; `held` shows the bytes in use to other threads.
     #[must_use]
-    pub fn new(bytes_max: usize) -> Rc<Self> {
-        Rc::new(Self { bytes_max, held: Cell::new(0) })
+    pub fn new(bytes_max: usize, held: Arc<AtomicUsize>) -> Rc<Self> {
+        Rc::new(Self { bytes_max, held })
     }
 
     /// Returns the bytes in use.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.held.get()
+        self.held.load(Relaxed)
     }
 }
 
@@ -40,11 +46,11 @@ impl Share {
     /// Makes the share as large as a message is now; returns false if the budget has no room.
     #[must_use]
     pub fn grow_to(&mut self, bytes: usize) -> bool {
-        let others = self.budget.held.get() - self.bytes;
+        let others = self.budget.held() - self.bytes;
         if bytes > self.bytes && others + bytes > self.budget.bytes_max {
             return false;
         }
-        self.budget.held.set(others + bytes);
+        self.budget.held.store(others + bytes, Relaxed);
         self.bytes = bytes;
         true
     }
@@ -63,7 +69,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.budget.held.set(self.budget.held.get() - self.bytes);
+        self.budget.held.store(self.budget.held() - self.bytes, Relaxed);
     }
 }
 
@@ -73,7 +79,7 @@ mod tests {
 
     #[test]
     fn shares_of_a_budget_have_a_common_bound() {
-        let budget = Budget::new(10);
+        let budget = Budget::new(10, Arc::default());
         let (mut first, mut second) = (Share::of(&budget), Share::of(&budget));
         assert!(first.grow_to(6) && second.grow_to(4));
         assert!(!second.grow_to(5));
@@ -85,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_share_moves_to_another_budget_with_room() {
-        let (from, to) = (Budget::new(10), Budget::new(4));
+        let (from, to) = (Budget::new(10, Arc::default()), Budget::new(4, Arc::default()));
         let mut share = Share::of(&from);
         assert!(share.grow_to(5) && !share.move_to(&to));
         assert_eq!((from.held(), to.held()), (5, 0));

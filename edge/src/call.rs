@@ -17,6 +17,7 @@ use http::{Request, request::Parts};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::{
+    counters::Limit,
     exchange::{CallId, Command, Event, Peer},
     head::{Head, HeadRefused},
     inbound::{Frames, Inbound, InboundError, Received},
@@ -82,6 +83,7 @@ pub async fn serve(hub: Rc<Hub>, peer: Arc<Peer>, request: Request<RecvStream>, 
         Ok(admitted) => admitted,
         Err(HeadRefused::NoCall(status)) => return outbound.answer_http(status),
         Err(HeadRefused::Refused(status)) => {
+            hub.count(&status);
             // An end without a message is an end too, and so is the end of the patience.
             let _ = timeout(REFUSAL_PATIENCE, poll_fn(|context| body.poll_data(context))).await;
             return outbound.abort(&status);
@@ -117,11 +119,18 @@ fn admit(hub: &Rc<Hub>, parts: &Parts) -> Result<(Head, Kind, CallPermit), HeadR
         let status = Status::new(Code::Unimplemented, format!("there is no method {}", head.path));
         return Err(HeadRefused::Refused(status));
     };
+    if hub.is_unresponsive() {
+        return Err(HeadRefused::Refused(unresponsive()));
+    }
     let Some(permit) = hub.permit() else {
         let text = "this node has too many calls in progress; retry later or on another node";
-        return Err(HeadRefused::Refused(Status::new(Code::ResourceExhausted, text)));
+        return Err(HeadRefused::Refused(Status::at(Limit::Calls, Code::ResourceExhausted, text)));
     };
     Ok((head, kind, permit))
+}
+
+fn unresponsive() -> Status {
+    Status::at(Limit::Unresponsive, Code::Unavailable, "this node does not respond; retry on another node")
 }
 
 /// What Python learns when a call opens.
@@ -187,7 +196,7 @@ impl Call {
                 Step::Late => self.end(&Status::new(Code::DeadlineExceeded, "Deadline Exceeded")),
                 Step::Stalled => {
                     let text = format!("no byte of the message came for {} ms", self.hub.limits.stall.as_millis());
-                    self.end(&Status::new(Code::DeadlineExceeded, text))
+                    self.end(&Status::at(Limit::Stall, Code::DeadlineExceeded, text))
                 }
             };
             if !goes_on {
@@ -253,11 +262,15 @@ impl Call {
             Ok(Received::Message(message)) if self.stage == Stage::AwaitsRequest => {
                 self.open(opening, Some(message));
             }
+            Ok(Received::Message(_)) if self.hub.is_full() => return self.end(&unresponsive()),
             Ok(Received::Message(message)) => {
                 self.lacks_request = false;
                 self.ahead_messages += 1;
                 self.ahead_bytes += message.len();
                 self.report(Event::Message(self.id(), message));
+                if !self.wants_messages() {
+                    self.hub.counters.count(Limit::Unread);
+                }
             }
             Ok(Received::Large) => {
                 self.open(opening, None);
@@ -322,6 +335,7 @@ impl Call {
 
     /// Ends the call with a status of the edge.
     fn end(&mut self, status: &Status) -> bool {
+        self.hub.count(status);
         self.outbound.abort(status);
         let goes_on = self.lose();
         self.stage = Stage::Ending;

@@ -2,7 +2,12 @@
 //!
 //! h2 answers pings and resets itself and reports neither, so [`crate::transport`] counts frames.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::counters::{Counters, Limit};
 
 /// Types of frames of HTTP/2.
 pub mod frame {
@@ -18,6 +23,8 @@ pub mod frame {
     pub const PING: u8 = 6;
     /// GOAWAY.
     pub const GOAWAY: u8 = 7;
+    /// The error code of a call that was refused before it began.
+    pub const REFUSED_STREAM: u8 = 7;
     /// The flag of PING and SETTINGS that marks an answer.
     pub const ACK: u8 = 1;
 }
@@ -36,21 +43,25 @@ pub struct Farewell {
     pub code: u32,
     /// Text for people; clients of gRPC compare the text of pings.
     pub text: &'static str,
+    /// The limit that the client has reached.
+    pub limit: Limit,
 }
 
 /// The client pings too often.
-pub const TOO_MANY_PINGS: Farewell = Farewell { code: 0xb, text: "too_many_pings" };
+pub const TOO_MANY_PINGS: Farewell = Farewell { code: 0xb, text: "too_many_pings", limit: Limit::ClientPing };
 /// The client resets calls, or changes settings, too often.
-pub const TOO_MANY_RESETS: Farewell = Farewell { code: 0xb, text: "too_many_resets" };
+pub const TOO_MANY_RESETS: Farewell = Farewell { code: 0xb, text: "too_many_resets", limit: Limit::Resets };
 /// The client does not reply to the settings.
-pub const NO_REPLY_TO_SETTINGS: Farewell = Farewell { code: 0x4, text: "no reply to SETTINGS" };
+pub const NO_REPLY_TO_SETTINGS: Farewell =
+    Farewell { code: 0x4, text: "no reply to SETTINGS", limit: Limit::Handshake };
 /// The connection had no call for long.
-pub const IDLE: Farewell = Farewell { code: 0, text: "connection idle" };
+pub const IDLE: Farewell = Farewell { code: 0, text: "connection idle", limit: Limit::Idle };
 
 /// The conduct of one client on one connection.
 #[derive(Debug)]
 pub struct Conduct {
     ping_interval: Duration,
+    counters: Arc<Counters>,
     last_ping: Option<Instant>,
     strikes: u32,
     resets_left: f64,
@@ -67,9 +78,10 @@ impl Conduct {
     /// Returns the conduct of a client that has just connected; `ping_interval` is the minimum
     /// interval between its pings.
     #[must_use]
-    pub fn new(ping_interval: Duration, now: Instant) -> Self {
+    pub fn new(ping_interval: Duration, counters: Arc<Counters>, now: Instant) -> Self {
         Self {
             ping_interval,
+            counters,
             last_ping: None,
             strikes: 0,
             resets_left: RESETS_BURST,
@@ -98,12 +110,27 @@ impl Conduct {
         }
     }
 
+    /// Notes the last byte of a `RST_STREAM` frame of the server: the end of its error code.
+    pub fn sent_reset(&self, last_byte: u8) {
+        if last_byte == frame::REFUSED_STREAM {
+            self.counters.count(Limit::CallsPerConnection);
+        }
+    }
+
+    /// Ends the connection with a reason; only the first reason counts.
+    pub fn part(&mut self, farewell: Farewell) {
+        if self.farewell.is_none() {
+            self.counters.count(farewell.limit);
+            self.farewell = Some(farewell);
+        }
+    }
+
     fn count_ping(&mut self, now: Instant) {
         let is_early = self.last_ping.is_some_and(|last| now.duration_since(last) < self.ping_interval);
         self.last_ping = Some(now);
         self.strikes += u32::from(is_early);
         if self.strikes > STRIKES_MAX {
-            self.farewell = Some(TOO_MANY_PINGS);
+            self.part(TOO_MANY_PINGS);
         }
     }
 
@@ -112,7 +139,7 @@ impl Conduct {
         self.resets_at = now;
         self.resets_left = (self.resets_left + regained).min(RESETS_BURST) - 1.0;
         if self.resets_left < 0.0 {
-            self.farewell = Some(TOO_MANY_RESETS);
+            self.part(TOO_MANY_RESETS);
         }
     }
 }
@@ -132,7 +159,7 @@ mod tests {
     #[test]
     fn early_pings_end_the_connection() {
         let now = Instant::now();
-        let mut conduct = Conduct::new(INTERVAL, now);
+        let mut conduct = Conduct::new(INTERVAL, Arc::default(), now);
         pinged(&mut conduct, now, 3);
         assert_eq!(conduct.farewell, None);
         pinged(&mut conduct, now, 1);
@@ -142,7 +169,7 @@ mod tests {
     #[test]
     fn pings_at_the_interval_are_tolerated() {
         let now = Instant::now();
-        let mut conduct = Conduct::new(INTERVAL, now);
+        let mut conduct = Conduct::new(INTERVAL, Arc::default(), now);
         for number in 0..100 {
             pinged(&mut conduct, now + number * INTERVAL, 1);
         }
@@ -152,7 +179,7 @@ mod tests {
     #[test]
     fn data_forgive_early_pings() {
         let now = Instant::now();
-        let mut conduct = Conduct::new(INTERVAL, now);
+        let mut conduct = Conduct::new(INTERVAL, Arc::default(), now);
         for _ in 0..10 {
             pinged(&mut conduct, now, 3);
             conduct.sent(frame::DATA);
@@ -163,7 +190,7 @@ mod tests {
     #[test]
     fn answers_to_pings_are_no_pings() {
         let now = Instant::now();
-        let mut conduct = Conduct::new(INTERVAL, now);
+        let mut conduct = Conduct::new(INTERVAL, Arc::default(), now);
         for _ in 0..100 {
             conduct.received(frame::PING, frame::ACK, now);
         }
@@ -173,7 +200,7 @@ mod tests {
     #[test]
     fn resets_are_tolerated_at_a_rate() {
         let now = Instant::now();
-        let mut conduct = Conduct::new(INTERVAL, now);
+        let mut conduct = Conduct::new(INTERVAL, Arc::default(), now);
         for _ in 0..2_000 {
             conduct.received(frame::RST_STREAM, 0, now);
         }

@@ -22,6 +22,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use crate::{
     call,
     conduct::{Conduct, IDLE, NO_REPLY_TO_SETTINGS},
+    counters::Limit,
     exchange::Peer,
     limits::{CONNECTION_WINDOW_BYTES, Limits, STREAM_WINDOW_BYTES},
     server::Hub,
@@ -89,7 +90,7 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     certificate: Option<Vec<u8>>,
 ) -> Result<(), HandshakeError> {
     let limits = &hub.limits;
-    let conduct = Rc::new(RefCell::new(Conduct::new(limits.client_ping, Instant::now())));
+    let conduct = Rc::new(RefCell::new(Conduct::new(limits.client_ping, Arc::clone(&hub.counters), Instant::now())));
     let transport = Transport::new(stream, Rc::clone(&conduct));
     let handshake = server::Builder::new()
         .initial_window_size(STREAM_WINDOW_BYTES)
@@ -160,7 +161,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
                         });
                     }
                     // The calls learn from their streams that the connection has ended.
-                    Some(Err(_)) | None => return,
+                    Some(Err(error)) => {
+                        if error.is_library() {
+                            hub.counters.count(Limit::Protocol);
+                        }
+                        return;
+                    }
+                    None => return,
                 },
                 () = &mut timer => {
                     let now = Instant::now();
@@ -187,14 +194,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
             return false; // the client reads nothing, so it does not get the reason either
         }
         if !conduct.has_settings && now >= self.opened_at + limits.handshake {
-            conduct.farewell = Some(NO_REPLY_TO_SETTINGS);
+            conduct.part(NO_REPLY_TO_SETTINGS);
         } else if self.calls.idle_until(limits).is_some_and(|until| now >= until) {
-            conduct.farewell = Some(IDLE);
+            conduct.part(IDLE);
         }
         if let Some(pinged_at) = self.pinged_at {
             if conduct.heard_at >= pinged_at {
                 self.pinged_at = None;
             } else if now >= pinged_at + limits.ping {
+                self.hub.counters.count(Limit::Ping);
                 return false;
             }
         }

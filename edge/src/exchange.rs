@@ -7,7 +7,7 @@ use std::{
     io,
     os::fd::{AsRawFd, OwnedFd, RawFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -62,6 +62,16 @@ pub enum Event {
     Stopped,
 }
 
+impl Event {
+    fn message_bytes(&self) -> usize {
+        match self {
+            Self::Opened { message, .. } => message.as_ref().map_or(0, Bytes::len),
+            Self::Message(_, message) => message.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// What the handler of a call wants.
 #[derive(Debug)]
 pub enum Command {
@@ -92,10 +102,31 @@ pub struct Ending {
     pub answer: Option<Bytes>,
 }
 
+/// The events that wait for Python.
+#[derive(Debug, Default)]
+struct Waiting {
+    events: Vec<Event>,
+    /// Bytes of the messages.
+    bytes: usize,
+    /// When the first event came; `None` without events.
+    since: Option<Instant>,
+}
+
+/// How far Python is behind.
+#[derive(Clone, Copy, Debug)]
+pub struct Backlog {
+    /// Events that wait.
+    pub events: usize,
+    /// Bytes of their messages.
+    pub bytes: usize,
+    /// Time for which the first event has waited.
+    pub waits: Duration,
+}
+
 /// The two lists.
 #[derive(Debug)]
 pub struct Exchange {
-    events: Mutex<Vec<Event>>,
+    waiting: Mutex<Waiting>,
     wake_up: OwnedFd,
     commands: Mutex<Vec<(CallId, Command)>>,
     commands_came: Notify,
@@ -109,7 +140,7 @@ impl Exchange {
     /// The process has no free file descriptor.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
-            events: Mutex::default(),
+            waiting: Mutex::default(),
             wake_up: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
             commands: Mutex::default(),
             commands_came: Notify::new(),
@@ -124,21 +155,30 @@ impl Exchange {
 
     /// Adds an event for Python.
     pub fn report(&self, event: Event) {
-        let mut events = held(&self.events);
-        if events.is_empty() {
+        let mut waiting = held(&self.waiting);
+        if waiting.events.is_empty() {
+            waiting.since = Some(Instant::now());
             // The counter of the eventfd cannot overflow: it is 0, because the list is empty.
             rustix::io::write(&self.wake_up, &1_u64.to_ne_bytes()).expect("an eventfd accepts a small number");
         }
-        events.push(event);
+        waiting.bytes += event.message_bytes();
+        waiting.events.push(event);
+    }
+
+    /// Returns how far Python is behind.
+    pub fn backlog(&self) -> Backlog {
+        let waiting = held(&self.waiting);
+        let waits = waiting.since.map_or(Duration::ZERO, |since| since.elapsed());
+        Backlog { events: waiting.events.len(), bytes: waiting.bytes, waits }
     }
 
     /// Takes all events; the descriptor is not readable until the next event.
     pub fn take_events(&self) -> Vec<Event> {
-        let mut events = held(&self.events);
-        if !events.is_empty() {
+        let mut waiting = held(&self.waiting);
+        if !waiting.events.is_empty() {
             rustix::io::read(&self.wake_up, &mut [0_u8; 8]).expect("the eventfd was written with the first event");
         }
-        std::mem::take(&mut events)
+        std::mem::take(&mut *waiting).events
     }
 
     /// Adds commands for calls.
@@ -185,6 +225,19 @@ mod tests {
         assert_eq!(exchange.take_events().len(), 2);
         assert!(!is_readable(&exchange));
         assert!(exchange.take_events().is_empty());
+    }
+
+    #[test]
+    fn the_backlog_grows_until_the_events_are_taken() {
+        let exchange = Exchange::new().unwrap();
+        exchange.report(Event::Message(1, Bytes::from_static(b"task")));
+        exchange.report(Event::Cancelled(1));
+        let backlog = exchange.backlog();
+        assert_eq!((backlog.events, backlog.bytes), (2, 4));
+        assert!(exchange.backlog().waits >= backlog.waits);
+        exchange.take_events();
+        let backlog = exchange.backlog();
+        assert_eq!((backlog.events, backlog.bytes, backlog.waits), (0, 0, Duration::ZERO));
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use http::{Method, StatusCode, header, request::Parts};
 
 use crate::{
     compression::{self, Compression},
+    counters::Limit,
     metadata::{self, MetadataInvalid, Pairs},
     status::{Code, Status},
 };
@@ -63,7 +64,7 @@ impl Head {
         }
         if headers_bytes(parts) > bytes_max {
             let text = format!("the metadata of the call have more than {bytes_max} bytes");
-            return Err(HeadRefused::Refused(Status::new(Code::ResourceExhausted, text)));
+            return Err(HeadRefused::Refused(Status::at(Limit::Metadata, Code::ResourceExhausted, text)));
         }
         Ok(Self {
             path: parts.uri.path().to_owned(),

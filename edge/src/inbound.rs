@@ -15,6 +15,7 @@ use h2::RecvStream;
 use crate::{
     budget::{Budget, Share},
     compression::Compression,
+    counters::Limit,
     limits::SMALL_MESSAGE_BYTES,
     status::{Code, Status},
 };
@@ -94,6 +95,7 @@ impl Inbound {
                 return Poll::Ready(Ok(received));
             }
             if self.frames.is_held_back() {
+                self.frames.count_unfinished()?;
                 return Poll::Pending; // the demand of the handler wakes the call
             }
             let Poll::Ready(data) = self.body.poll_data(context) else {
@@ -130,6 +132,8 @@ pub struct Frames {
     share: Share,
     is_demanded: bool,
     is_large_reported: bool,
+    /// Whether the small message at the head of the buffer is large once it is decompressed.
+    expands: bool,
     arrived: u64,
 }
 
@@ -154,13 +158,14 @@ impl Frames {
             share: Share::of(small_budget),
             is_demanded: false,
             is_large_reported: false,
+            expands: false,
             arrived: 0,
         }
     }
 
     fn demand(&mut self) -> Result<(), InboundError> {
         self.is_demanded = true;
-        if self.share.move_to(&self.large_budget) { Ok(()) } else { Err(no_room()) }
+        if self.share.move_to(&self.large_budget) { Ok(()) } else { Err(no_room(Limit::Unfinished)) }
     }
 
     fn add(&mut self, data: Bytes) {
@@ -180,7 +185,7 @@ impl Frames {
     }
 
     fn is_held_back(&self) -> bool {
-        !self.is_demanded && self.head_bytes().is_some_and(|bytes| bytes > SMALL_MESSAGE_BYTES)
+        !self.is_demanded && (self.expands || self.head_bytes().is_some_and(|bytes| bytes > SMALL_MESSAGE_BYTES))
     }
 
     fn next(&mut self) -> Result<Option<Received>, InboundError> {
@@ -191,33 +196,53 @@ impl Frames {
             return Err(too_large(self.bytes_max));
         }
         if self.is_held_back() {
-            let is_news = !std::mem::replace(&mut self.is_large_reported, true);
-            return Ok(is_news.then_some(Received::Large));
+            return Ok(self.held_back());
         }
         if self.buffer.len() < PREFIX_BYTES + bytes {
             self.buffer.reserve(PREFIX_BYTES + bytes - self.buffer.len());
             return Ok(None);
         }
-        let is_compressed = self.buffer[0];
+        let whole = self.decompressed(bytes)?;
+        if self.expands && !self.is_demanded {
+            return Ok(self.held_back());
+        }
         self.buffer.advance(PREFIX_BYTES);
         let message = self.buffer.split_to(bytes).freeze();
         self.is_demanded = false;
         self.is_large_reported = false;
+        self.expands = false;
         self.share = Share::of(&self.small_budget);
-        self.decompressed(is_compressed, message).map(|message| Some(Received::Message(message)))
+        Ok(Some(Received::Message(whole.unwrap_or(message))))
     }
 
-    fn decompressed(&self, is_compressed: u8, message: Bytes) -> Result<Bytes, InboundError> {
-        match (is_compressed, self.compression) {
-            (0, _) => Ok(message),
+    /// Reports once that the message waits for a demand.
+    fn held_back(&mut self) -> Option<Received> {
+        let is_news = !std::mem::replace(&mut self.is_large_reported, true);
+        is_news.then_some(Received::Large)
+    }
+
+    /// Returns the content of the complete message at the head of the buffer; `None` if the message
+    /// is not compressed.
+    ///
+    /// A caller who may be unknown must not make the edge hold more than a small message, so
+    /// decompression ends there, and the message counts as large, until a handler demands it.
+    fn decompressed(&mut self, bytes: usize) -> Result<Option<Bytes>, InboundError> {
+        let message = &self.buffer[PREFIX_BYTES..PREFIX_BYTES + bytes];
+        match (self.buffer[0], self.compression) {
+            (0, _) => Ok(None),
             (1, Compression::Identity) => {
                 Err(refused(Code::Internal, "the message is compressed, but the call announces no compression"))
             }
             (1, compression) => {
+                let bytes_max = if self.is_demanded { self.bytes_max } else { self.bytes_max.min(SMALL_MESSAGE_BYTES) };
                 let whole = compression
-                    .decompress(&message, self.bytes_max)
+                    .decompress(message, bytes_max)
                     .map_err(|_| refused(Code::Internal, "the compressed message is malformed"))?;
-                if whole.len() > self.bytes_max { Err(too_large(self.bytes_max)) } else { Ok(whole.into()) }
+                if whole.len() > self.bytes_max {
+                    return Err(too_large(self.bytes_max));
+                }
+                self.expands = whole.len() > bytes_max;
+                Ok(Some(whole.into()))
             }
             _ => Err(refused(Code::Internal, "the prefix of the message is malformed")),
         }
@@ -225,7 +250,8 @@ impl Frames {
 
     /// Counts the bytes of the unfinished message, because the client has sent no more for now.
     fn count_unfinished(&mut self) -> Result<(), InboundError> {
-        if self.share.grow_to(self.buffer.len()) { Ok(()) } else { Err(no_room()) }
+        let limit = if self.is_demanded { Limit::Unfinished } else { Limit::UnfinishedSmall };
+        if self.share.grow_to(self.buffer.len()) { Ok(()) } else { Err(no_room(limit)) }
     }
 
     fn end(&self) -> Result<(), InboundError> {
@@ -237,23 +263,28 @@ fn refused(code: Code, text: &'static str) -> InboundError {
     InboundError::Refused(Status::new(code, text))
 }
 
-fn no_room() -> InboundError {
-    refused(Code::ResourceExhausted, "this node receives too many messages at once; retry later or on another node")
+fn no_room(limit: Limit) -> InboundError {
+    let text = "this node receives too many messages at once; retry later or on another node";
+    InboundError::Refused(Status::at(limit, Code::ResourceExhausted, text))
 }
 
 fn too_large(bytes_max: usize) -> InboundError {
     let text = format!("the message is larger than {bytes_max} bytes");
-    InboundError::Refused(Status::new(Code::ResourceExhausted, text))
+    InboundError::Refused(Status::at(Limit::Received, Code::ResourceExhausted, text))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{io::Write, sync::Arc};
+
+    use flate2::{Compression as Level, write::GzEncoder};
+
     use super::*;
 
     const BYTES_MAX: usize = 4 * SMALL_MESSAGE_BYTES;
 
     fn frames(small: usize, large: usize) -> (Frames, Rc<Budget>, Rc<Budget>) {
-        let (small, large) = (Budget::new(small), Budget::new(large));
+        let (small, large) = (Budget::new(small, Arc::default()), Budget::new(large, Arc::default()));
         (Frames::new(Compression::Gzip, BYTES_MAX, &small, &large), small, large)
     }
 
@@ -303,7 +334,7 @@ mod tests {
         let (mut frames, small, _) = frames(8, 0);
         frames.add(framed(0, b"12345678").slice(..9));
         assert_eq!(frames.next(), Ok(None));
-        assert_eq!(frames.count_unfinished(), Err(no_room()));
+        assert_eq!(frames.count_unfinished(), Err(no_room(Limit::UnfinishedSmall)));
         assert_eq!(small.held(), 0);
     }
 
@@ -312,6 +343,23 @@ mod tests {
         let (mut frames, ..) = frames(100, 0);
         frames.add(Bytes::from_static(&[0, 255, 255, 255, 255]));
         assert_eq!(frames.next(), Err(too_large(BYTES_MAX)));
+    }
+
+    #[test]
+    fn a_small_message_that_expands_waits_for_a_demand() {
+        let (mut frames, small, large) = frames(1_000, 1_000);
+        let content = vec![0; SMALL_MESSAGE_BYTES + 1];
+        let mut encoder = GzEncoder::new(Vec::new(), Level::default());
+        encoder.write_all(&content).unwrap();
+        frames.add(framed(1, &encoder.finish().unwrap()));
+        assert_eq!(frames.next(), Ok(Some(Received::Large)));
+        assert_eq!(frames.next(), Ok(None));
+        assert!(frames.is_held_back());
+        frames.count_unfinished().unwrap();
+        assert!((1..1_000).contains(&small.held()));
+        frames.demand().unwrap();
+        assert_eq!(message(&mut frames), content);
+        assert_eq!((small.held(), large.held(), frames.is_held_back()), (0, 0, false));
     }
 
     #[test]

@@ -25,6 +25,7 @@
 //! | [`budget`] | a bound for the bytes of unfinished messages |
 //! | [`tls`] | certificates |
 //! | [`limits`] | all limits of a server |
+//! | [`counters`] | how often each limit has acted |
 //! | [`watched`] | work whose panic is reported to Python |
 
 pub mod authority;
@@ -33,6 +34,7 @@ pub mod call;
 pub mod compression;
 pub mod conduct;
 pub mod connection;
+pub mod counters;
 pub mod exchange;
 pub mod head;
 pub mod inbound;

@@ -44,6 +44,8 @@ pub struct Limits {
     pub idle: Duration,
     /// Maximum time without a byte of a message that has begun, or of the request of a unary call.
     pub stall: Duration,
+    /// Maximum time for which events wait for the event loop; then further calls are refused.
+    pub unresponsive: Duration,
     /// Bytes that all unfinished small messages may hold together. Their callers may be unknown.
     pub small_budget_bytes: usize,
     /// Bytes that all unfinished messages for which a handler waits may hold together.

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::CON
 
 use crate::{
     compression,
+    counters::Limit,
     exchange::Ending,
     inbound::PREFIX_BYTES,
     limits::{SENT_STEP_BYTES, SMALL_ANSWER_BYTES},
@@ -87,7 +88,7 @@ impl Outbound {
     pub fn send(&mut self, message: &Bytes) -> Result<(), Status> {
         if message.len() > self.bytes_max {
             let text = format!("the answer is larger than {} bytes", self.bytes_max);
-            return Err(Status::new(Code::ResourceExhausted, text));
+            return Err(Status::at(Limit::Sent, Code::ResourceExhausted, text));
         }
         self.waiting.push_back((framed(message), message.len()));
         Ok(())

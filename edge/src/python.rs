@@ -104,6 +104,16 @@ impl Edge {
         self.shared.exchange.descriptor()
     }
 
+    /// Returns how often each limit has acted, by its name.
+    fn limited(&self) -> HashMap<&'static str, u64> {
+        self.shared.counters.acted().collect()
+    }
+
+    /// Returns the connections, calls and bytes of unfinished messages that are held now.
+    fn in_use(&self) -> HashMap<&'static str, usize> {
+        self.shared.counters.in_use().into()
+    }
+
     /// Takes all events.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         self.shared.exchange.take_events().into_iter().map(|event| event_tuple(py, event)).collect()
@@ -159,6 +169,7 @@ fn limits_of(limits: &HashMap<String, u64>) -> PyResult<Limits> {
         handshake: time("handshake_ms")?,
         idle: time("idle_ms")?,
         stall: time("stall_ms")?,
+        unresponsive: time("unresponsive_ms")?,
         small_budget_bytes: size("unfinished_small_bytes_max")?,
         large_budget_bytes: size("unfinished_bytes_max")?,
     })

@@ -6,7 +6,7 @@ use std::{
     io,
     net::TcpListener as BoundListener,
     rc::Rc,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
     thread::{Builder, JoinHandle},
     time::Duration,
 };
@@ -23,14 +23,18 @@ use tokio::{
 use crate::{
     budget::Budget,
     call::{Kind, Mailbox},
-    connection,
+    connection::{self, HandshakeError},
+    counters::{Counters, Limit},
     exchange::{CallId, Event, Exchange},
     limits::Limits,
+    status::Status,
     watched,
 };
 
 /// Wait after a failure to accept a connection, for example without free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Events that may wait for Python, per call that may be in progress.
+const EVENTS_PER_CALL: usize = 8;
 
 /// The methods that a server has, by path.
 pub type Methods = HashMap<String, Kind>;
@@ -40,6 +44,8 @@ pub type Methods = HashMap<String, Kind>;
 pub struct Shared {
     /// The lists of events and commands.
     pub exchange: Exchange,
+    /// What the metrics show.
+    pub counters: Arc<Counters>,
     tls: Mutex<Option<Arc<ServerConfig>>>,
     stop: watch::Sender<Option<Duration>>,
 }
@@ -52,7 +58,7 @@ impl Shared {
     /// The process has no free file descriptor.
     pub fn new() -> io::Result<Arc<Self>> {
         let (stop, _) = watch::channel(None);
-        Ok(Arc::new(Self { exchange: Exchange::new()?, tls: Mutex::default(), stop }))
+        Ok(Arc::new(Self { exchange: Exchange::new()?, counters: Arc::default(), tls: Mutex::default(), stop }))
     }
 
     /// Uses certificates for new connections.
@@ -114,12 +120,15 @@ async fn accept(hub: Rc<Hub>, listener: TcpListener) {
         match listener.accept().await {
             Ok((socket, address)) => {
                 let Some(open) = OpenConnection::count(&hub) else {
+                    hub.counters.count(Limit::Connections);
                     continue; // closes the socket
                 };
                 let serving = Rc::clone(&hub);
                 watched::spawn(&hub.shared, async move {
                     // A failed handshake is the fault of the client, which sees the end.
-                    let _ = connection::serve(serving, socket, address).await;
+                    if let Err(HandshakeError::Late) = connection::serve(Rc::clone(&serving), socket, address).await {
+                        serving.counters.count(Limit::Handshake);
+                    }
                     drop(open);
                 });
             }
@@ -168,7 +177,8 @@ impl std::ops::Deref for Hub {
 
 impl Hub {
     fn new(shared: Arc<Shared>, methods: Arc<Methods>, limits: Limits) -> Self {
-        let (small, large) = (Budget::new(limits.small_budget_bytes), Budget::new(limits.large_budget_bytes));
+        let small = Budget::new(limits.small_budget_bytes, Arc::clone(&shared.counters.small_bytes));
+        let large = Budget::new(limits.large_budget_bytes, Arc::clone(&shared.counters.large_bytes));
         Self {
             shared,
             methods,
@@ -201,6 +211,28 @@ impl Hub {
         self.draining.subscribe()
     }
 
+    /// Counts a call that ends with a status of the edge.
+    pub fn count(&self, status: &Status) {
+        if let Some(limit) = status.limit {
+            self.counters.count(limit);
+        }
+    }
+
+    /// Returns whether Python has not taken events for too long, or too many events wait.
+    #[must_use]
+    pub fn is_unresponsive(&self) -> bool {
+        self.exchange.backlog().waits > self.limits.unresponsive || self.is_full()
+    }
+
+    /// Returns whether so much waits for Python that no further message is accepted.
+    ///
+    /// The events of calls that have ended wait too, so the number of calls in progress is no bound.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let backlog = self.exchange.backlog();
+        backlog.events > EVENTS_PER_CALL * self.limits.calls || backlog.bytes > self.limits.small_budget_bytes
+    }
+
     /// Counts a new call; `None` if there are too many.
     #[must_use]
     pub fn permit(self: &Rc<Self>) -> Option<CallPermit> {
@@ -212,6 +244,7 @@ impl Hub {
         self.last_call.set(id);
         let mailbox = Rc::new(Mailbox::default());
         calls.insert(id, Rc::clone(&mailbox));
+        self.counters.calls.store(calls.len(), Relaxed);
         Some(CallPermit { hub: Rc::clone(self), id, mailbox })
     }
 
@@ -234,7 +267,9 @@ pub struct CallPermit {
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        self.hub.calls.borrow_mut().remove(&self.id);
+        let mut calls = self.hub.calls.borrow_mut();
+        calls.remove(&self.id);
+        self.hub.counters.calls.store(calls.len(), Relaxed);
     }
 }
 
@@ -246,6 +281,7 @@ impl OpenConnection {
         let count = hub.connections.get();
         (count < hub.limits.connections).then(|| {
             hub.connections.set(count + 1);
+            hub.counters.connections.store(count + 1, Relaxed);
             Self(Rc::clone(hub))
         })
     }
@@ -253,7 +289,9 @@ impl OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.0.connections.set(self.0.connections.get() - 1);
+        let count = self.0.connections.get() - 1;
+        self.0.connections.set(count);
+        self.0.counters.connections.store(count, Relaxed);
         self.0.connection_closed.notify_one();
     }
 }

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
+use crate::counters::Limit;
+
 /// Characters that a status text has to escape: all except the printable ASCII characters, and `%`.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
@@ -22,7 +24,7 @@ pub enum Code {
     Unimplemented = 12,
     /// The client broke the rules of gRPC.
     Internal = 13,
-    /// The server stops.
+    /// The server stops, or its event loop does not respond.
     Unavailable = 14,
 }
 
@@ -33,12 +35,19 @@ pub struct Status {
     pub code: Code,
     /// The text for people.
     pub text: Cow<'static, str>,
+    /// The limit that the call has reached, if the status is because of a limit.
+    pub limit: Option<Limit>,
 }
 
 impl Status {
     /// Returns a status.
     pub fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), limit: None }
+    }
+
+    /// Returns the status of a call that has reached a limit.
+    pub fn at(limit: Limit, code: Code, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { limit: Some(limit), ..Self::new(code, text) }
     }
 }
 

@@ -153,10 +153,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Transport<S> {
         let this = &mut *self;
         let written = ready!(Pin::new(&mut this.inner).poll_write(context, bytes))?;
         let mut conduct = this.conduct.borrow_mut();
-        this.outgoing.feed(&bytes[..written], |part| {
-            if let Part::Head { kind, .. } = part {
-                conduct.sent(kind);
-            }
+        this.outgoing.feed(&bytes[..written], |part| match part {
+            Part::Head { kind, .. } => conduct.sent(kind),
+            Part::Payload { kind: frame::RST_STREAM, bytes: part } => conduct.sent_reset(bytes[part.end - 1]),
+            Part::Payload { .. } => {}
         });
         Poll::Ready(Ok(written))
     }
@@ -198,7 +198,8 @@ mod tests {
     #[tokio::test]
     async fn a_connection_ends_with_the_reason() {
         let (mut client, server) = duplex(4096);
-        let conduct = Rc::new(RefCell::new(Conduct::new(Duration::from_secs(1), Instant::now())));
+        let conduct =
+            Rc::new(RefCell::new(Conduct::new(Duration::from_secs(1), std::sync::Arc::default(), Instant::now())));
         let mut transport = Transport::new(server, conduct);
         client.write_all(&[0; PREFACE_BYTES]).await.unwrap();
         client.write_all(&PING.repeat(4)).await.unwrap();

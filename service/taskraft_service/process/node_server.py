@@ -42,6 +42,7 @@ from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.descriptors import current_shares
 from taskraft_service.process.driver_listener import DriverListener
 from taskraft_service.process.member_replacement import ReplacementWatch
+from taskraft_service.process.metrics.edge import EdgeCollector
 from taskraft_service.process.node_opener import NodeOpener, replace_state
 from taskraft_service.process.probes import ProbeServer
 from taskraft_service.process.readiness import (
@@ -173,6 +174,7 @@ class NodeServer:
             )
             server = cls(config, identity, node, machine, transport, directory, security)
             server.components.registry.register(journal)
+            server.components.registry.register(EdgeCollector(server._clients))
             server.watch_replacement(journal)
             server.use_probes(probes)
             undo.pop_all()

@@ -8,7 +8,7 @@ import grpc.aio
 from taskraft_replication.tls.files import CurrentTls
 from taskraft_service.api.rpc.grpc_calls import TableHandlers
 from taskraft_service.api.rpc.method_table import MethodTable
-from taskraft_service.api.rpc.rpc_server import PortTaken, ServerLimits
+from taskraft_service.api.rpc.rpc_server import PortTaken, ServerCounts, ServerLimits
 
 
 class GrpcServer:
@@ -41,6 +41,10 @@ class GrpcServer:
     async def stop(self, grace_seconds: float) -> None:
         """Accept no further call, wait for the calls in progress, then cancel them."""
         await self._server.stop(grace_seconds)
+
+    def counts(self) -> ServerCounts | None:
+        """Return None: grpc.aio does not tell which limit acted."""
+        return None
 
 
 def _options(limits: ServerLimits) -> tuple[tuple[str, int], ...]:

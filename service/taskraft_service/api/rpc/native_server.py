@@ -24,7 +24,7 @@ from taskraft_replication.tls.files import CurrentTls, Tls, TlsUnusable
 from taskraft_service.api.rpc.method_table import CallKind, MethodTable
 from taskraft_service.api.rpc.native_call import Command, NativeCall
 from taskraft_service.api.rpc.prompt_calls import PromptCall
-from taskraft_service.api.rpc.rpc_server import PortTaken, ServerLimits
+from taskraft_service.api.rpc.rpc_server import PortTaken, ServerCounts, ServerLimits
 from taskraft_service.api.rpc.server_context import CallEnded, MetadataPairs
 
 log: Final = structlog.get_logger(__name__)
@@ -125,6 +125,10 @@ class NativeServer:
         if work:
             await asyncio.wait(work)
         self._edge.join()
+
+    def counts(self) -> ServerCounts:
+        """Return what the edge holds, and how often each limit has acted."""
+        return ServerCounts(self._edge.in_use(), self._edge.limited())
 
     # ------------------------------------------------------------------------------ events
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -34,12 +35,15 @@ class ServerLimits:
     sent_bytes_max: int = MESSAGE_BYTES_MAX
     unfinished_small_bytes_max: int = 2 * MESSAGE_BYTES_MAX
     """Bytes that all unfinished messages of at most 64 KiB may hold together, whose callers may be
-    unknown. Only the native edge has this limit, and the next two."""
+    unknown. Only the native edge has this limit, and the next three."""
     unfinished_bytes_max: int = 4 * MESSAGE_BYTES_MAX
     """Bytes that all unfinished messages for which handlers wait may hold together."""
     stall_ms: int = 20_000
     """Maximum time without a byte of a message that has begun, or of the request of a unary call.
     """
+    unresponsive_ms: int = 5_000
+    """Maximum time for which received calls wait for the event loop. While they wait longer, the
+    server refuses further calls with UNAVAILABLE, so that clients use another node."""
     ping_ms: int = 10_000
     """Half the idle time after which the server pings a connection, and the maximum wait for the
     reply."""
@@ -53,6 +57,16 @@ class ServerLimits:
     idle_ms: int = 300_000
     """Maximum idle time of a connection without a call; clients of gRPC connect again. There is no
     maximum age of a connection, because it would end the streams of consumers."""
+
+
+@dataclass(slots=True, frozen=True)
+class ServerCounts:
+    """What a server counts for the metrics."""
+
+    in_use: Mapping[str, int]
+    """Connections, calls, and bytes of unfinished messages that the server holds now."""
+    limited: Mapping[str, int]
+    """How often each limit has acted since the start, by its name."""
 
 
 class PortTaken(Exception):
@@ -81,3 +95,6 @@ class RpcServer(Protocol):
 
     async def stop(self, grace_seconds: float) -> None:
         """Accept no further call, wait for the calls in progress, then cancel them."""
+
+    def counts(self) -> ServerCounts | None:
+        """Return what the server counts; None: the server does not count."""

@@ -4,13 +4,19 @@ grpc.aio has no bound for half-sent messages, so the tests of these bounds need 
 """
 
 import asyncio
-from contextlib import suppress
+import dataclasses
+import os
+import socket
+import ssl
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
 
 from taskraft_replication.tls.files import CurrentTls
+from taskraft_service.api.rpc.method_table import CallKind, ServedMethod
 from taskraft_service.api.rpc.rpc_server import METADATA_BYTES_MAX, ServerLimits
 from tests.authority import Authority
 from tests.cluster.hostile_frames import (
@@ -18,6 +24,7 @@ from tests.cluster.hostile_frames import (
     CANCEL,
     DATA,
     END_STREAM,
+    PING,
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
@@ -42,6 +49,11 @@ SMALL = 60_000
 """Size of a message that the native edge receives before the caller is authenticated."""
 LARGE = 200_000
 """Size of a message that the native edge receives once a handler asks for the message."""
+MIB = 1 << 20
+HALF_SENT, ANNOUNCED = 16, 64 * MIB
+"""Half-sent messages on as many connections, and the size that each announces."""
+STREAM_WINDOW = 256 * 1024
+"""Flow-control window of a stream of the native edge: a client that keeps to it sends no more."""
 
 
 async def is_answered(channel, size=1):
@@ -155,5 +167,116 @@ async def test_a_connection_that_does_not_complete_tls_is_closed(edge, tmp_path)
         async with connection(port, b"\x16\x03\x01") as (reader, _):
             with suppress(ConnectionError):
                 assert len(await reader.read()) < 100, "at most an alert of TLS"
+    finally:
+        await server.stop(0)
+
+
+# -------------------------------------------------------------------------- before authentication
+
+
+def resident_bytes():
+    """Return the memory of this process, in which the server and the attacker run."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+def read_until(link, kind, flags=0):
+    """Block until a frame of a type with all of the flags has come; return its payload."""
+    while True:
+        head = link.recv(9, socket.MSG_WAITALL)
+        assert len(head) == 9, "the server closed the connection"
+        payload = (
+            link.recv(int.from_bytes(head[:3], "big"), socket.MSG_WAITALL) if any(head[:3]) else b""
+        )
+        if head[3] == kind and head[4] & flags == flags:
+            return payload
+
+
+def half_send(link):
+    """Send as much of a large message as the window permits; return once the server has it."""
+    link.sendall(WIDE_OPENING)
+    read_until(link, SETTINGS)
+    link.sendall(frame(SETTINGS, ACK, 0))
+    read_until(link, WINDOW_UPDATE)
+    link.sendall(begun_call(1, "Guarded") + part_of_message(1, ANNOUNCED, STREAM_WINDOW - 5))
+    link.sendall(frame(PING, 0, 0, b"received"))
+    while read_until(link, PING, ACK) != b"received":
+        pass
+
+
+@pytest.mark.parametrize("edge", NATIVE)
+async def test_half_sent_calls_hold_little_memory_before_their_callers_are_known(edge):
+    """The event loop is blocked, so that no caller is authenticated, and none is refused."""
+    async with serving(edge, received_bytes_max=ANNOUNCED) as (handlers, channel, server, port):
+        assert await is_answered(channel, LARGE)
+        before = resident_bytes()
+        with ExitStack() as stack:
+            for _ in range(HALF_SENT):
+                link = socket.create_connection(("127.0.0.1", port), 60)
+                half_send(stack.enter_context(link))
+            grown = resident_bytes() - before
+            assert server.counts().in_use["calls"] == HALF_SENT
+            held = server.counts().in_use["unfinished_small_bytes"]
+        assert grown < 16 * MIB
+        assert 0 < held < HALF_SENT * STREAM_WINDOW
+        assert handlers.handled == 1
+
+
+# -------------------------------------------------------------------------------------------- TLS
+
+
+@pytest.mark.parametrize("edge", SERVERS)
+async def test_a_client_that_speaks_no_http2_is_refused_by_tls(edge, tmp_path):
+    authority = Authority(tmp_path)
+    files = dataclasses.replace(authority.server(), authority=None)
+    server = server_class(edge)({}, ServerLimits(10, 10))
+    port = server.listen("127.0.0.1:0", CurrentTls(files))
+    await server.start()
+    trust = ssl.create_default_context(cafile=str(authority.path))
+    try:
+        for offered in (["h2"], ["http/1.1", "h2"]):
+            trust.set_alpn_protocols(offered)
+            reader, writer = await asyncio.open_connection("localhost", port, ssl=trust)
+            assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+            writer.close()
+        trust.set_alpn_protocols(["http/1.1"])
+        with suppress(ConnectionError, ssl.SSLError):
+            reader, writer = await asyncio.open_connection("localhost", port, ssl=trust)
+            assert writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200" not in await reader.read()
+            writer.close()
+    finally:
+        await server.stop(0)
+
+
+@pytest.mark.parametrize("edge", SERVERS)
+async def test_a_client_certificate_of_a_stranger_is_refused(edge, tmp_path):
+    """With an authority for clients, a handler learns the names in the client's certificate."""
+    authority, stranger = Authority(tmp_path), Authority(tmp_path, "strangers")
+    names = []
+
+    async def describe(raw, context):
+        names.append(context.auth_context()["x509_common_name"])
+        return raw
+
+    method = ServedMethod(CallKind.UNARY, describe, describe)
+    server = server_class(edge)({PATH + "Describe": method}, ServerLimits(10, 10))
+    port = server.listen("127.0.0.1:0", CurrentTls(authority.server()))
+    await server.start()
+    try:
+        for files in (authority.sign("someone"), stranger.sign("someone"), None):
+            own = () if files is None else (files.key.read_bytes(), files.certificate.read_bytes())
+            credentials = grpc.ssl_channel_credentials(authority.certificate, *own)
+            address = f"localhost:{port}"
+            async with grpc.aio.secure_channel(
+                address, credentials, options=(("grpc.use_local_subchannel_pool", 1),)
+            ) as channel:
+                call = channel.unary_unary(PATH + "Describe")(b"", timeout=10)
+                if files is not None and files.certificate.parent == authority.folder:
+                    assert await call == b""
+                else:
+                    assert await code_of(call) is grpc.StatusCode.UNAVAILABLE
+        assert names == [[b"someone"]]
     finally:
         await server.stop(0)
