@@ -23,7 +23,8 @@ RUN /opt/maturin/bin/maturin build --release --manifest-path edge/Cargo.toml --o
 FROM ${PYTHON_IMAGE} AS edge-none
 RUN mkdir /wheels
 
-FROM edge-${EDGE} AS edge
+# Old versions of buildah find the stage only with a default at this place.
+FROM edge-${EDGE:-native} AS edge
 
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1

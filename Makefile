@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup dev demo console pictures test gate unstable nightly coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
         bench-core bench-peers bench-brokers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
         check-release check-stubs check-manifests setup-run setup-demo setup-docs setup-proto \
-        go-parts real-collector k8s sbom image check-edge native test-native scan
+        go-parts real-collector k8s sbom image check-edge native test-native test-grpc scan
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,8 +53,16 @@ nightly: setup ## Run what is too long for a change, and print one table (ONLY="
 native: setup ## Build the native edge, the faster server of the client port, into .venv; needs cargo
 	@$(RUN) -m tools.native_edge $(VENV)
 
-test-native: native ## Run the tests of the API over the native edge
-	@TASKRAFT_REQUIRE_EDGE=1 $(RUN) -m tests.gate tests/service/api tests/service/access tests/service/process/test_services.py tests/service/process/test_edge_failure.py $(T)
+# The tests that the server of the client port decides: the API, the interop cases, hostile callers, the conformance suite.
+EDGE_TESTS = tests/service/api tests/service/access tests/service/process/test_services.py \
+	tests/service/process/test_edge_failure.py tests/cluster/test_hostile_frames.py \
+	tests/foreign/test_interop.py tests/foreign/test_conformance.py
+
+test-native: native go-parts ## Run the tests of the API, interop and conformance over the native edge
+	@TASKRAFT_REQUIRE_EDGE=1 TASKRAFT_EDGE=native $(RUN) -m tests.gate $(EDGE_TESTS) $(T)
+
+test-grpc: setup go-parts ## Run the tests of the API, interop and conformance over grpc.aio
+	@TASKRAFT_EDGE=grpc $(RUN) -m tests.gate $(EDGE_TESTS) $(T)
 
 coverage: setup ## Measure the test coverage (T= as for test)
 	@$(RUN) -m coverage run -m pytest -q $(T); $(RUN) -m coverage combine -q; $(RUN) -m coverage report

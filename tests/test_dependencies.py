@@ -50,7 +50,7 @@ def test_every_dependency_has_a_reason(project):
 
 @pytest.mark.parametrize("project", PROJECTS)
 def test_every_dependency_is_locked(project):
-    own = {"taskraft", "taskraft-server", "taskraft-pipeline", "taskraft-console"}
+    own = {"taskraft", "taskraft-server", "taskraft-pipeline", "taskraft-console", "taskraft-edge"}
     names = {requirement_name(requirement) for requirement in requirements_of(project)}
     assert names - own - locked_names() == set()
 

@@ -74,8 +74,8 @@ def percentile(durations: Sequence[float], percent: float) -> float:
 
 
 @contextmanager
-def secured_cluster(folder: Path) -> Iterator[LocalCluster]:
-    """Run three nodes with certificates and an access file."""
+def secured_cluster(folder: Path, edge: str = "auto") -> Iterator[LocalCluster]:
+    """Run three nodes with certificates and an access file; ``edge`` is the setting."""
     authority = Authority(folder, "clients")
     nodes_authority = Authority(folder, "nodes")
     served = authority.sign("localhost", "localhost")
@@ -83,7 +83,9 @@ def secured_cluster(folder: Path) -> Iterator[LocalCluster]:
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     access.touch(mode=0o600)
     access.write_text(ACCESS.format(digest=digest))
-    cluster = LocalCluster(3, folder / "secured", {"TASKRAFT_AUTO_CREATE_TUBES": "true"})
+    cluster = LocalCluster(
+        3, folder / "secured", {"TASKRAFT_AUTO_CREATE_TUBES": "true", "TASKRAFT_EDGE": edge}
+    )
     for node in cluster.nodes:
         own = nodes_authority.node(node.name, "secured")
         node.environment = {

@@ -1,7 +1,8 @@
 """buildah builds the image on a Debian base, and a node runs from it without root, read-only.
 
 `make image` runs this file. It needs root, buildah and debootstrap. The base stands for the
-official Python image, which has the same commands `python` and `pip`.
+official Python image, which has the same commands `python` and `pip`. With the Rust of this machine
+on top, it stands for the Rust image; without Rust here, the image is built without the native edge.
 """
 
 import json
@@ -61,6 +62,21 @@ def debian(folder):
         marker.unlink()
 
 
+def with_rust(builder):
+    """Commit an image with the Rust of this machine; return the arguments of the build."""
+    if shutil.which("cargo") is None:
+        return ("--build-arg", "EDGE=none")
+    container = builder("from", "--pull-never", "localhost/python:test")
+    packages = ("gcc", "libc6-dev")
+    install = ("apt-get", "install", "-qq", "--yes", "--no-install-recommends", *packages)
+    builder("run", "--isolation", "chroot", container, "--", *install)
+    toolchain = run("rustc", "--print", "sysroot")
+    for folder in ("bin", "lib"):
+        builder("add", "-q", container, f"{toolchain}/{folder}", f"/usr/local/{folder}")
+    builder("commit", "-q", "--rm", container, "localhost/rust:test")
+    return ("--build-arg", "RUST_IMAGE=localhost/rust:test")
+
+
 @pytest.fixture(scope="module")
 def builder(tmp_path_factory):
     if os.geteuid() or not all(map(shutil.which, ("buildah", "debootstrap", "setpriv"))):
@@ -79,6 +95,7 @@ def image(builder, tmp_path_factory):
     builder(
         *("bud", "--isolation", "chroot", "--pull-never", "-t", "localhost/taskraft:test"),
         *("--build-arg", "PYTHON_IMAGE=localhost/python:test"),
+        *with_rust(builder),
         *("-v", f"{CERTIFICATES}:{CERTIFICATES}:ro", str(ROOT)),
         cwd=ROOT,
     )
@@ -136,11 +153,17 @@ def test_a_node_runs_without_root_on_a_read_only_root(config, contained):
         contained(*config["Entrypoint"], *config["Cmd"]), env=environment | path
     ) as node:
         blocked_until(lambda: node.poll() is not None or is_ready(http))
+        assert is_served_by_edge(http) == bool(shutil.which("cargo"))
         with Client(client) as caller:
             caller.create_tube("mail")
             assert caller.tube("mail").put("x") == 1
         node.terminate()
     assert node.returncode == 0
+
+
+def is_served_by_edge(http):
+    with urllib.request.urlopen(f"http://{http}/metrics") as answer:
+        return b"taskraft_edge_connections" in answer.read()
 
 
 def is_ready(http):
@@ -161,7 +184,7 @@ def test_the_bill_of_materials_names_what_the_image_contains(contained, root):
     assert bill["bomFormat"] == "CycloneDX"
     named = {normal(f"{one['name']}=={one['version']}") for one in bill["components"]}
     own = {one for one in installed if one.startswith("taskraft")}
-    assert len(own) == 2
+    assert len(own) == (3 if shutil.which("cargo") else 2)
     assert {normal(one) for one in installed - own} <= named
     assert not list(root.glob("opt/taskraft/bin/pip*"))
 

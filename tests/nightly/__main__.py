@@ -53,6 +53,8 @@ def parts(day: int) -> tuple[Part, ...]:
     return (
         Part("scan", ("scan",)),
         Part("tests", ("test", "T=--nightly")),
+        Part("native", ("test-native", "T=--nightly"), ("cargo",)),
+        Part("grpc", ("test-grpc", "T=--nightly")),
         Part("long-tasks", ("long-tasks",), ("go", "node")),
         Part("hostile-frames", ("hostile-frames",)),
         Part("upgrade", ("upgrade-drill",)),

@@ -1,5 +1,6 @@
 """Run a real node in this process: gRPC on loopback, RocksDB, and a Raft log."""
 
+import os
 import asyncio
 from contextlib import asynccontextmanager
 
@@ -68,6 +69,7 @@ def config_in(tmp_path, **settings) -> ServerConfig:
             "peer_listen": "127.0.0.1:0",
             "http_listen": "127.0.0.1:0",
             "stop_grace_ms": 1000,
+            "edge": os.environ.get("TASKRAFT_EDGE", "auto"),
             **settings,
         }
     )

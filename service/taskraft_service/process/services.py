@@ -115,12 +115,15 @@ def chosen_server(edge: str, table: MethodTable, limits: ServerLimits) -> RpcSer
     is_built = find_spec("taskraft_edge") is not None
     if edge == "native" and not is_built:
         raise ConfigInvalid(
-            'edge: the native edge is not installed; `make native` builds it, edge = "auto" uses'
-            " grpc.aio without it"
+            "edge: the native edge is not installed; `pip install 'taskraft-server[edge]'` or, in a"
+            ' clone, `make native` installs it, and edge = "auto" uses grpc.aio without it'
         )
     if edge == "grpc" or not is_built:
         if not is_built:
-            log.info("serves clients with grpc.aio", faster="`make native` builds the native edge")
+            log.info(
+                "serves clients with grpc.aio",
+                faster="`pip install 'taskraft-server[edge]'` or, in a clone, `make native`",
+            )
         return GrpcServer(table, limits)
     # The extension is optional.
     from taskraft_service.api.rpc.native_server import NativeServer  # noqa: PLC0415 - see above
