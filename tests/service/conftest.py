@@ -1,7 +1,7 @@
 """Run a real node in this process: gRPC on loopback, RocksDB, and a Raft log."""
 
-import os
 import asyncio
+import os
 from contextlib import asynccontextmanager
 
 import grpc
