@@ -11,10 +11,10 @@ from prometheus_client.registry import Collector
 from taskraft_service.api.rpc.rpc_server import RpcServer
 
 _IN_USE: Final = {
-    "connections": "Open connections of clients.",
-    "calls": "Calls of clients in progress.",
-    "unfinished_small_bytes": "Bytes of unfinished messages of at most 64 KiB.",
-    "unfinished_bytes": "Bytes of larger unfinished messages, which handlers wait for.",
+    "taskraft_edge_connections": "Open connections of clients.",
+    "taskraft_edge_calls": "Calls of clients in progress.",
+    "taskraft_edge_unfinished_small_bytes": "Bytes of unfinished messages of at most 64 KiB.",
+    "taskraft_edge_unfinished_bytes": "Bytes of larger unfinished messages, which handlers wait for.",
 }
 
 
@@ -36,7 +36,8 @@ class EdgeCollector(Collector):
         if counts is None:
             return
         for name, text in _IN_USE.items():
-            yield GaugeMetricFamily(f"taskraft_edge_{name}", text, value=counts.in_use[name])
+            number = counts.in_use[name.removeprefix("taskraft_edge_")]
+            yield GaugeMetricFamily(name, text, value=number)
         limited = CounterMetricFamily(
             "taskraft_edge_limited",
             "Connections, calls and messages that a limit of the native edge stopped.",

@@ -21,7 +21,7 @@ MESSAGES = {
     "SimpleResponse": (("payload", 1, "Payload"),),
     "StreamingInputCallRequest": (("payload", 1, "Payload"),),
     "StreamingInputCallResponse": (("aggregated_payload_size", 1, INT32),),
-    "ResponseParameters": (("size", 1, INT32), ("interval_us", 2, INT32)),
+    "ResponseParameters": (("size", 1, INT32),),
     "StreamingOutputCallRequest": (
         ("response_parameters", 2, ["ResponseParameters"]),
         ("payload", 3, "Payload"),

@@ -1,7 +1,5 @@
 """The test service of gRPC's interoperability tests, as a table of methods for an ``RpcServer``."""
 
-import asyncio
-
 import grpc
 
 from taskraft_service.api.rpc.method_table import CallKind, ServedMethod, guard
@@ -53,7 +51,6 @@ async def _send(request, context):
         wanted = request.response_status
         await context.abort(_status(wanted.code), wanted.message)
     for one in request.response_parameters:
-        await asyncio.sleep(one.interval_us / 1e6)
         answer = OutputResponse()
         answer.payload.body = bytes(one.size)
         await context.write(answer.SerializeToString())
