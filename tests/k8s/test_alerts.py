@@ -35,6 +35,11 @@ PAGES = sorted(
 METRIC = re.compile(r"\b(?:taskraft|process)_[a-z_]+")
 ABSENT_UNTIL_NEEDED = {
     "taskraft_certificate_expires_timestamp_seconds",  # only with certificates
+    "taskraft_edge_calls",  # only with the native edge
+    "taskraft_edge_connections",
+    "taskraft_edge_limited_total",
+    "taskraft_edge_unfinished_bytes",
+    "taskraft_edge_unfinished_small_bytes",
     "taskraft_feed_consumer_lag_events",  # only with a named consumer of the feed
     "taskraft_feed_consumer_lost_events",
     "taskraft_scrub_age_seconds",  # only after a complete pass

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from taskraft_service.api.rpc.rpc_server import RpcServer
-
-_IN_USE: Final = {
-    "taskraft_edge_connections": "Open connections of clients.",
-    "taskraft_edge_calls": "Calls of clients in progress.",
-    "taskraft_edge_unfinished_small_bytes": "Bytes of unfinished messages of at most 64 KiB.",
-    "taskraft_edge_unfinished_bytes": "Bytes of larger unfinished messages, which handlers wait for.",
-}
 
 
 class EdgeCollector(Collector):
@@ -35,9 +27,21 @@ class EdgeCollector(Collector):
         counts = self._server.counts()
         if counts is None:
             return
-        for name, text in _IN_USE.items():
-            number = counts.in_use[name.removeprefix("taskraft_edge_")]
-            yield GaugeMetricFamily(name, text, value=number)
+        for name, text, counted in (
+            ("taskraft_edge_connections", "Open connections of clients.", "connections"),
+            ("taskraft_edge_calls", "Calls of clients in progress.", "calls"),
+            (
+                "taskraft_edge_unfinished_small_bytes",
+                "Bytes of unfinished messages of at most 64 KiB.",
+                "unfinished_small_bytes",
+            ),
+            (
+                "taskraft_edge_unfinished_bytes",
+                "Bytes of larger unfinished messages, for which handlers wait.",
+                "unfinished_bytes",
+            ),
+        ):
+            yield GaugeMetricFamily(name, text, value=counts.in_use[counted])
         limited = CounterMetricFamily(
             "taskraft_edge_limited",
             "Connections, calls and messages that a limit of the native edge stopped.",
