@@ -1,9 +1,10 @@
 """Measure the web console on a full cluster: time of each page, and the cost of an open overview.
 
 Three nodes on loopback hold 10 000 tubes, 1 000 000 tasks, and sessions, schedules and groups. The
-console is a process of its own. The time of a page is that of a whole request, without a browser.
-The cost of an open overview is the CPU time of each node and of the console while one stream of the
-overview is open, minus that of the same cluster without a viewer.
+console is a process of its own. The time of a page is that of a whole request, without a browser;
+the CPU time of a page is that of the console, and does not depend on other programs. The cost of an
+open overview is the CPU time of each node and of the console while 1 or 50 browsers have the
+overview open, minus that of the same cluster without a viewer.
 
     python -m bench.console                              # 10 000 tubes, 1 000 000 tasks
     python -m bench.console --tubes 1000 --tasks 100000
@@ -14,10 +15,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import http.client
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -39,6 +42,8 @@ PAGE_GOAL_MS: Final = 300
 OVERVIEW_GOAL_MS: Final = 150
 NODE_GOAL_PERCENT: Final = 1.0
 MEMORY_GOAL_MIB: Final = 120
+VIEWERS: Final = (1, 50)
+"""Numbers of browsers with an open overview."""
 PAGES: Final = (
     "/",
     "/tubes",
@@ -81,15 +86,18 @@ def read(address: str) -> float:
     return (time.perf_counter() - begun) * 1_000
 
 
-def measure_pages(address: str) -> None:
+def measure_pages(console: int, address: str) -> None:
     """Print the time of each page, the first request apart."""
     for page in PAGES:
-        first, *later = (read(address + page) for _ in range(READS + 1))
+        first = read(address + page)
+        before = account_of(console).cpu_ns
+        later = [read(address + page) for _ in range(READS)]
+        cpu_ms = (account_of(console).cpu_ns - before) / READS / 1e6
         goal = OVERVIEW_GOAL_MS if page == "/" else PAGE_GOAL_MS
         median = statistics.median(later)
         print(
             f"{page:42} first {first:6.0f} ms, median of {READS} {median:6.1f} ms, "
-            f"longest {max(later):6.1f} ms, goal {goal} ms",
+            f"longest {max(later):6.1f} ms, goal {goal} ms; {cpu_ms:5.1f} ms of CPU time",
             flush=True,
         )
 
@@ -104,19 +112,40 @@ def percents(cluster: LocalCluster, console: int, seconds: float) -> dict[str, f
     return {name: (one.cpu_ns - before[name].cpu_ns) / spent / 1e7 for name, one in after.items()}
 
 
-def measure_stream(cluster: LocalCluster, console: int, address: str, seconds: float) -> None:
+@contextlib.contextmanager
+def opened_overviews(address: str, viewers: int) -> Iterator[None]:
+    """Keep the overview open in some browsers, which read all that the console sends."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(viewers):
+            stream = stack.enter_context(
+                urllib.request.urlopen(f"{address}/live?page=/", timeout=60)  # noqa: S310 - own console
+            )
+            stream.readline()
+            threading.Thread(target=drain, args=(stream,), daemon=True).start()
+        yield
+
+
+def drain(stream: http.client.HTTPResponse) -> None:
+    """Read a stream until it is closed."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed by another thread
+        while stream.read(65_536):
+            pass
+
+
+def measure_overview(cluster: LocalCluster, console: int, address: str, seconds: float) -> None:
     """Print the cost of an open overview."""
     time.sleep(SETTLE_SECONDS)
     without = percents(cluster, console, seconds)
-    with urllib.request.urlopen(f"{address}/live", timeout=60) as stream:  # noqa: S310 - own console
-        stream.readline()
-        opened = percents(cluster, console, seconds)
-    more = ", ".join(f"{name} {opened[name] - without[name]:+.2f} %" for name in opened)
     idle = ", ".join(f"{name} {percent:.2f} %" for name, percent in without.items())
-    print(
-        f"an open overview, {seconds:.0f} s: {more} of a core; goal {NODE_GOAL_PERCENT} % of a node"
-    )
     print(f"without a viewer: {idle}")
+    for viewers in VIEWERS:
+        with opened_overviews(address, viewers):
+            opened = percents(cluster, console, seconds)
+        more = ", ".join(f"{name} {opened[name] - without[name]:+.2f} %" for name in opened)
+        print(
+            f"the overview open in {viewers} browsers, {seconds:.0f} s: {more} of a core; "
+            f"goal {NODE_GOAL_PERCENT} % of a node"
+        )
 
 
 async def fill(target: str, size: Size) -> None:
@@ -143,10 +172,10 @@ def main() -> None:
         print(f"{size.tubes:,} tubes, {size.tasks:,} tasks, {given.objects:,} of other objects")
         time.sleep(SETTLE_SECONDS)
         with running_console(cluster.target) as (console, address):
-            measure_pages(address)
+            measure_pages(console, address)
+            measure_overview(cluster, console, address, given.seconds)
             mib = resident_kib(console) / 1_024
             print(f"memory of the console: {mib:.0f} MiB, goal {MEMORY_GOAL_MIB} MiB")
-            measure_stream(cluster, console, address, given.seconds)
 
 
 if __name__ == "__main__":

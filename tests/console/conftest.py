@@ -2,16 +2,19 @@
 
 import contextlib
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 
 import httpx2
 import pytest
+from playwright.sync_api import sync_playwright
 
 from taskraft import Client, Retry
 from tools.local_cluster import LocalCluster
 
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
 HOSTILE = (
     '"><img src=x onerror=alert(1)>',
     "</script><script>alert(1)</script>",
@@ -111,3 +114,15 @@ def console(three_nodes):
 def client(three_nodes):
     with Client(three_nodes.target) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Run Chromium without a window."""
+    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if found is None:
+        pytest.skip("not installed: chromium (Debian, Ubuntu: apt install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()

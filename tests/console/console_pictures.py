@@ -13,12 +13,11 @@ from PIL.PngImagePlugin import PngInfo
 
 from demo.busy_day import main as busy_day
 from taskraft import Client
+from tests.console.browser import opened
 from tests.console.conftest import running_console
-from tests.console.test_browser import chromium, opened
 from tests.turns import blocked_until
 from tools.local_cluster import LocalCluster
 
-__all__ = ["chromium"]
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "pictures"
 SAMPLES = 6
 SIZE = {"width": 1320, "height": 880}

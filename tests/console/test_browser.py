@@ -1,13 +1,11 @@
 """The pages in Chromium: accessibility, live updates, keyboard, hostile texts, a killed leader."""
 
-import contextlib
-import shutil
 from importlib.resources import files
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from taskraft import Client
+from tests.console.browser import opened
 from tests.console.conftest import running_console
 from tests.console.test_console_app import PAGES, task_page
 from tests.turns import blocked_until
@@ -19,48 +17,6 @@ AXE_RUN = """
 async () => (await axe.run(document)).violations.map(
   (each) => each.id + ": " + each.nodes.map((node) => node.html).slice(0, 3).join(" | "))
 """
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """Run Chromium without a window."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.skip("not installed: chromium (Debian, Ubuntu: apt install chromium)")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-def is_fault(said):
-    """Return whether a message of the browser is a fault; a status such as 404 is none."""
-    is_status = said.text.startswith("Failed to load resource: the server responded with")
-    return said.type == "error" and not is_status
-
-
-@contextlib.contextmanager
-def opened(chromium, origin, **options):
-    """Open a page; fail on errors in its console, dialogs, and calls to other hosts."""
-    context = chromium.new_context(**options)
-    page = context.new_page()
-    faults = []
-    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
-    page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-    page.on(
-        "console",
-        lambda said: faults.append(said.text) if is_fault(said) else None,
-    )
-    page.on(
-        "request",
-        lambda asked: faults.append(asked.url) if not asked.url.startswith(origin) else None,
-    )
-    try:
-        yield page
-        assert faults == []
-    finally:
-        context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
@@ -90,30 +46,6 @@ def test_the_sign_in_breaks_no_rule_of_accessibility(chromium, three_nodes, tmp_
             page.locator("input[name=token]").wait_for()
             page.evaluate(AXE)
             assert page.evaluate(AXE_RUN) == [], path
-
-
-def test_a_hidden_tab_closes_its_stream_and_opens_it_again(chromium, console, client):
-    tube = client.tube("hidden-tab")
-    tube.put("one")
-    is_live = "/live/tubes/hidden-tab"
-    show = """
-    (hidden) => {
-      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
-      document.dispatchEvent(new Event("visibilitychange"));
-    }
-    """
-    with opened(chromium, console.address) as page:
-        shown = page.locator("dl.figures dd").first
-        page.goto(f"{console.address}/tubes/hidden-tab")
-        tube.put("two")
-        shown.filter(has_text="2").wait_for()  # the stream delivers
-        with page.expect_event("requestfailed", lambda asked: is_live in asked.url):
-            page.evaluate(show, True)
-        tube.put("three")
-        assert shown.inner_text() == "2"
-        with page.expect_request(lambda asked: is_live in asked.url):
-            page.evaluate(show, False)
-        shown.filter(has_text="3").wait_for()
 
 
 @pytest.mark.parametrize("width", [360, 1440])
@@ -180,7 +112,7 @@ def test_a_paused_page_does_not_change(chromium, console, client):
         page.keyboard.press(".")
         page.wait_for_url("**/tubes/paused-page?live=0")
         assert page.locator("#pulse").inner_text() == "paused"
-        assert page.locator("[hx-sse\\:connect]").count() == 0
+        assert page.locator("#live[data-address]").count() == 0
         page.locator("#pause").click()
         page.wait_for_url("**/tubes/paused-page?")
         tube.put("two")

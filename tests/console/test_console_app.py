@@ -1,6 +1,7 @@
 """The pages over HTTP: what they show, and what they refuse."""
 
 import html
+import json
 import re
 import shlex
 import threading
@@ -63,7 +64,7 @@ def test_a_page_is_complete_without_scripts(console, path):
 def test_pages_name_only_addresses_of_the_console(console, client):
     for path in (*PAGES, task_page(client)[0], task_page(client, "hostile")[0]):
         text = console.get(path).text
-        for found in re.findall(r'(?:href|src|action|hx-sse:connect)="([^"]*)"', text):
+        for found in re.findall(r'(?:href|src|action|data-address|data-stream)="([^"]*)"', text):
             assert found.startswith(("/", "?", "#")), found
         assert "<img" not in text
         assert not re.search(r"\sstyle=|\son[a-z]+=\"(?!ce)", re.sub(r">[^<]*<", "><", text)), path
@@ -290,10 +291,10 @@ def test_all_links_work_behind_a_prefix(three_nodes):
 
 @pytest.mark.cluster
 def test_a_live_page_sends_its_content_again(console, client):
-    with httpx2.stream("GET", f"{console.address}/live/tubes/live-tube") as stream:
+    with httpx2.stream("GET", f"{console.address}/live?page=/tubes/live-tube") as stream:
         lines = stream.iter_lines()
         first = next(line for line in lines if "TUBE_NOT_FOUND" in line)
-        assert first.startswith("data:")
+        assert json.loads(first.removeprefix("data:"))["page"] == "/tubes/live-tube"
         client.tube("live-tube").put("new")
         assert any("Next to be taken" in line for line in lines)
 

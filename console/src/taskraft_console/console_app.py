@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from sse_starlette import EventSourceResponse
@@ -21,6 +21,14 @@ from starlette.routing import Mount, Route
 from taskraft import AsyncClient, TaskraftError, catalogue, errors
 from taskraft_console.browser_guard import BrowserGuard
 from taskraft_console.console_settings import ConsoleSettings
+from taskraft_console.live_pages import (
+    STREAMS_MAX,
+    LiveContent,
+    LivePage,
+    LivePagesRefused,
+    LiveStreams,
+    live_pages_of,
+)
 from taskraft_console.pages.audit import audit
 from taskraft_console.pages.bulk import bulk, start_search_sweep, stop_sweep
 from taskraft_console.pages.cluster import change_cluster, cluster
@@ -61,8 +69,6 @@ from taskraft_console.views import readable
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-STREAMS_MAX: Final = 200
-"""Maximum number of live pages; further pages show data without live updates."""
 FORM_BYTES_MAX: Final = 64 * 1024
 LIVE_STATUS: Final = (200, 503, 504)
 """HTTP statuses of pages with live updates: a page that was unavailable recovers by itself."""
@@ -103,8 +109,9 @@ class ConsoleApp:
         }
         self._templates = self._environment()
         self._signin = SignIn(settings, self._accesses, self._templates)
-        self._streams = 0
         self._stopping = asyncio.Event()
+        self._streams = LiveStreams(self._stopping)
+        self._pages: list[tuple[Route, PageHandler]] = []
         self.app: Final = self._build()
 
     # ------------------------------------------------------------------------------ assembly
@@ -142,6 +149,7 @@ class ConsoleApp:
         routes = [
             Route("/static/{digest}/{name}", self._send_static),
             Route("/livez", _say_ok),
+            Route("/live", self._follow),
             Route("/go", self._jump),
             Route("/history", self._send(history)),
             Route("/tubes/{tube}/tasks/{task_id}/payload", self._send(download)),
@@ -203,12 +211,10 @@ class ConsoleApp:
         async def show(request: Request) -> Response:
             return await self._show(request, handler)
 
-        async def follow(request: Request) -> Response:
-            return await self._follow(request, handler)
-
-        live = "/live" + ("" if path == "/" else path)
+        route = Route(path, show)
+        self._pages.append((route, handler))
         changes = [] if change is None else self._change_routes(path, handler, change)
-        return [*changes, Route(path, show), Route(live, follow)]
+        return [*changes, route]
 
     def _change_routes(self, path: str, handler: PageHandler, change: Change) -> list[Route]:
         async def post(request: Request) -> Response:
@@ -241,15 +247,23 @@ class ConsoleApp:
 
     # -------------------------------------------------------------------------------- pages
 
-    def _visit(self, request: Request) -> PageVisit:
+    def _visit(
+        self,
+        request: Request,
+        path: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> PageVisit:
+        """Return the visit of the address of a request, or of another page by its visitor."""
         visitor: Visitor = request.state.visitor
+        parts = request.path_params if path is None else path
+        given = dict(request.query_params) if query is None else query
         return PageVisit(
             settings=self.settings,
             visitor=visitor,
             cluster=visitor.access.cluster,
-            path={key: str(value) for key, value in request.path_params.items()},
-            query=dict(request.query_params),
-            notice=request.query_params.get("notice", ""),
+            path={key: str(value) for key, value in parts.items()},
+            query=given,
+            notice=given.get("notice", ""),
         )
 
     async def _show(self, request: Request, handler: PageHandler) -> Response:
@@ -259,22 +273,23 @@ class ConsoleApp:
         return self._page(request, visit, view)
 
     def _page(self, request: Request, visit: PageVisit, view: PageView) -> HTMLResponse:
-        path = request.url.path.removeprefix(self.settings.base_path)
+        path = quote(str(request.scope["path"]).removeprefix(self.settings.base_path))
         query = str(request.url.query)
+        address = f"{path}?{query}" if query else path
         is_live = (
             request.method == "GET"
             and view.status in LIVE_STATUS
             and request.query_params.get("live") != "0"
         )
-        live = f"{self.settings.base_path}/live{'' if path == '/' else path}"
         html = self._templates.get_template("frame.html").render(
             view=view,
             visit=visit,
             csrf=visit.visitor.csrf,
             section=path.strip("/").split("/")[0],
-            address=f"{self.settings.base_path}{path}" + (f"?{query}" if query else ""),
-            live_url=(f"{live}?{query}" if query else live) if is_live else "",
-            query=dict(request.query_params),
+            live_page=address if is_live else "",
+            # Tabs share a stream only with tabs of the same visitor.
+            live_group=hashlib.sha256(visit.visitor.csrf.encode()).hexdigest()[:16],
+            query=visit.query,
             **view.values,
         )
         return HTMLResponse(html, view.status)
@@ -298,43 +313,31 @@ class ConsoleApp:
                 status=HTTP_STATUS.get(error.code, 502),
             )
 
-    async def _follow(self, request: Request, handler: PageHandler) -> Response:
-        """Send the content of a page again and again."""
-        if self._streams >= STREAMS_MAX:
-            return PlainTextResponse("too many live pages", 503)
+    async def _follow(self, request: Request) -> Response:
+        """Send the contents of the pages of one browser again and again."""
+        if self._streams.count >= STREAMS_MAX:
+            return PlainTextResponse("too many browsers have live pages\n", 503)
+        try:
+            pages = live_pages_of(request.query_params.getlist("page"), self._pages)
+        except LivePagesRefused as refusal:
+            return PlainTextResponse(f"{refusal}\n", 400)
 
-        async def events() -> AsyncIterator[dict[str, str]]:
-            self._streams += 1
-            last = ""
+        async def render(page: LivePage) -> LiveContent:
+            visit = self._visit(request, page.path, page.query)
             try:
-                while not self._stopping.is_set():
-                    visit = self._visit(request)
-                    try:
-                        # A page with live updates counts as use of the sign-in.
-                        self._signin.visitors.find(request)
-                    except NotSignedIn as reason:
-                        yield {"data": self._content(request, visit, _signed_out(str(reason)))}
-                        return
-                    view = await self._view(visit, handler)
-                    content = self._content(request, visit, view)
-                    if content != last:
-                        yield {"data": content}
-                    last = content
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._stopping.wait(), view.refresh_seconds)
-            finally:
-                self._streams -= 1
+                # A page with live updates counts as use of the sign-in.
+                self._signin.visitors.find(request)
+            except NotSignedIn as reason:
+                return LiveContent(self._content(visit, _signed_out(str(reason))), None)
+            view = await self._view(visit, page.handler)
+            return LiveContent(self._content(visit, view), view.refresh_seconds)
 
-        return EventSourceResponse(events(), ping=15)
+        return EventSourceResponse(self._streams.events(pages, render), ping=15)
 
-    def _content(self, request: Request, visit: PageVisit, view: PageView) -> str:
+    def _content(self, visit: PageVisit, view: PageView) -> str:
         """Return the part of a page that live updates replace."""
         return self._templates.get_template("live.html").render(
-            view=view,
-            visit=visit,
-            csrf=visit.visitor.csrf,
-            query=dict(request.query_params),
-            **view.values,
+            view=view, visit=visit, csrf=visit.visitor.csrf, query=visit.query, **view.values
         )
 
     async def _show_missing(self, request: Request, _: Exception) -> Response:

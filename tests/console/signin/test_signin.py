@@ -106,7 +106,7 @@ def test_a_page_without_a_sign_in_leads_to_the_sign_in(by_token):
         assert answer.status_code == 303, path
         assert answer.headers["location"].startswith("/signin?next=%2F"), path
         assert "secret" not in answer.text
-    live = console.get("/live/tubes", headers={"accept": "text/event-stream"})
+    live = console.get("/live?page=/tubes", headers={"accept": "text/event-stream"})
     assert live.status_code == 401
     assert console.get("/livez").status_code == 200
     assert console.get("/static/x/missing").status_code == 404

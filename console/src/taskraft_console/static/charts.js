@@ -79,5 +79,5 @@
   document.addEventListener("taskraft:theme", redraw);
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; redraw(); } });
-  setInterval(() => { if (document.querySelector("[hx-sse\\:connect]")) refresh(); }, REFRESH_MS);
+  setInterval(() => { if (document.querySelector("#live[data-address]")) refresh(); }, REFRESH_MS);
 })();

@@ -1,4 +1,4 @@
-// Theme, relative times, keyboard, copy buttons and the state of live updates. The pages work without this file.
+// Theme, relative times, keyboard, copy buttons and what live updates leave alone. The pages work without this file.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -50,12 +50,6 @@
     }
   });
 
-  // Live updates: the dot shows whether they arrive.
-  function mark(name, text) {
-    const dot = document.querySelector("#pulse .dot");
-    if (dot) { dot.className = `dot ${name}`; dot.nextElementSibling.textContent = text; }
-  }
-  document.addEventListener("htmx:sse:error", () => mark("red", "no live updates"));
   document.addEventListener("htmx:after:swap", (event) => { showTimes(document); document.dispatchEvent(new CustomEvent("taskraft:updated", { detail: event.detail })); });
   // An update must not close what the reader has opened, and must not replace a field in use.
   document.addEventListener("htmx:before:morph:node", (event) => {

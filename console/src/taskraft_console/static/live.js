@@ -1,0 +1,142 @@
+// Live updates. The visible tabs of a browser share one stream, because a browser opens at most six
+// connections to a server over HTTP/1.1. Each visible tab holds a shared Web Lock that names its
+// page. The tab that also holds the lock of the stream asks the server for the pages of all these
+// locks, and sends their contents to the other tabs over a BroadcastChannel. A hidden tab holds no
+// lock. The browser releases the locks of a closed tab, so that another tab opens the stream.
+(() => {
+  "use strict";
+  const PAGES_MAX = 16; // maximum number of pages in one stream, as in live_pages.py
+  const ADDRESS_MAX = 16000; // maximum length of the address of a stream, in characters
+  const RETRY_MS = 10000; // time until a refused stream is opened again
+  const CHECK_MS = 10000; // interval in which the holder of the stream looks for ended tabs
+
+  // The dot shows whether updates arrive; the content of each update sets the dot to "live" again.
+  function markLost(why) {
+    const dot = document.querySelector("#pulse .dot");
+    if (dot) { dot.className = "dot red"; dot.nextElementSibling.textContent = why; }
+  }
+
+  // Read pages from the server until close(): one stream, reopened when the pages change.
+  class Stream {
+    constructor(address, onContent, onLost) {
+      Object.assign(this, { address, onContent, onLost, pages: [], newest: new Map() });
+    }
+
+    // The first pages are kept if there are too many.
+    open(wanted) {
+      const pages = [];
+      let length = this.address.length;
+      for (const page of wanted.slice(0, PAGES_MAX)) {
+        length += encodeURIComponent(page).length + "?page=".length;
+        if (pages.length === 0 || length <= ADDRESS_MAX) pages.push(page);
+      }
+      if (this.source && [...pages].sort().join(" ") === [...this.pages].sort().join(" ")) return;
+      this.close();
+      this.pages = pages;
+      this.connect();
+    }
+
+    connect() {
+      const query = this.pages.map((page) => `page=${encodeURIComponent(page)}`).join("&");
+      this.source = new EventSource(`${this.address}?${query}`);
+      this.source.addEventListener("message", (event) => {
+        const content = JSON.parse(event.data);
+        this.newest.set(content.page, content.html);
+        this.onContent(content);
+      });
+      this.source.addEventListener("error", () => {
+        this.onLost();
+        // The browser repeats a broken connection by itself, but not a refused one.
+        if (this.source.readyState === EventSource.CLOSED) this.retry = setTimeout(() => this.connect(), RETRY_MS);
+      });
+    }
+
+    close() {
+      clearTimeout(this.retry);
+      this.source?.close();
+      this.source = null;
+      this.newest.clear();
+    }
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    const place = document.getElementById("live");
+    const { address: page, stream: address, group } = place.dataset;
+    if (!page) return;
+    const show = (html) => htmx.swap({ sourceElement: place, target: place, swap: "innerMorph", text: html });
+    const isShared = "locks" in navigator && "BroadcastChannel" in window;
+    const tabs = isShared ? shareStream(page, address, group, show) : ownStream(page, address, show);
+    const follow = () => (document.hidden ? tabs.stop() : tabs.start());
+    follow();
+    document.addEventListener("visibilitychange", follow);
+    addEventListener("pagehide", () => tabs.stop());
+    addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
+  });
+
+  // For a browser without Web Locks, and for http on other addresses than loopback.
+  function ownStream(page, address, show) {
+    const stream = new Stream(address, (content) => show(content.html), () => markLost("no live updates"));
+    return { start: () => stream.open([page]), stop: () => stream.close() };
+  }
+
+  function shareStream(page, address, group, show) {
+    const scope = `taskraft ${address} ${group}`; // other sign-ins and base paths have other streams
+    const streamLock = `${scope} stream`;
+    const pageLock = `${scope} page `;
+    const channel = new BroadcastChannel(scope);
+    let visible = null; // an AbortController while this tab is visible
+    let isHolder = false;
+    const ignoreAbort = (error) => { if (error.name !== "AbortError") throw error; };
+
+    function take(message) {
+      if (!visible) return;
+      if (message.page === page) show(message.html);
+      if (message.isLost) markLost("no live updates");
+      if (message.pages && !message.pages.includes(page)) markLost("too many pages are open");
+    }
+    const tell = (message) => { take(message); channel.postMessage(message); };
+    const stream = new Stream(address, tell, () => tell({ isLost: true }));
+
+    async function openStream() {
+      const { held } = await navigator.locks.query();
+      const others = held.filter((lock) => lock.name.startsWith(pageLock)).map((lock) => lock.name.slice(pageLock.length));
+      if (!isHolder) return;
+      stream.open([...new Set([page, ...others])]);
+      tell({ pages: stream.pages });
+    }
+
+    channel.addEventListener("message", ({ data }) => {
+      if (!isHolder) { take(data); return; }
+      if (stream.newest.has(data.wanted)) channel.postMessage({ page: data.wanted, html: stream.newest.get(data.wanted) });
+      openStream();
+    });
+
+    function start() {
+      if (visible) return;
+      visible = new AbortController();
+      const { signal } = visible;
+      const hidden = new Promise((resolve) => signal.addEventListener("abort", resolve));
+      navigator.locks.request(pageLock + page, { mode: "shared", signal }, () => {
+        if (signal.aborted) return undefined;
+        channel.postMessage({ wanted: page });
+        return hidden;
+      }).then(() => channel.postMessage({ left: page })).catch(ignoreAbort);
+      navigator.locks.request(streamLock, { signal }, async () => {
+        if (signal.aborted) return;
+        isHolder = true;
+        const check = setInterval(openStream, CHECK_MS);
+        openStream();
+        await hidden;
+        clearInterval(check);
+      }).catch(ignoreAbort);
+    }
+
+    function stop() {
+      visible?.abort();
+      visible = null;
+      isHolder = false;
+      stream.close();
+    }
+    return { start, stop };
+  }
+})();

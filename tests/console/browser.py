@@ -1,0 +1,41 @@
+"""Open pages of the console in a browser, and collect their faults."""
+
+import contextlib
+
+
+def is_fault(said):
+    """Return whether a message of the browser is a fault; a status such as 404 is none."""
+    is_status = said.text.startswith("Failed to load resource: the server responded with")
+    return said.type == "error" and not is_status
+
+
+@contextlib.contextmanager
+def opened_browser(chromium, origin, **options):
+    """Open a browser without pages; fail on errors, dialogs, and calls to other hosts."""
+    context = chromium.new_context(**options)
+    faults = []
+
+    def watch(page):
+        page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+        page.on(
+            "dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss())
+        )
+
+    context.on("page", watch)
+    context.on("console", lambda said: faults.append(said.text) if is_fault(said) else None)
+    context.on(
+        "request",
+        lambda asked: faults.append(asked.url) if not asked.url.startswith(origin) else None,
+    )
+    try:
+        yield context
+        assert faults == []
+    finally:
+        context.close()
+
+
+@contextlib.contextmanager
+def opened(chromium, origin, **options):
+    """Open a page; fail on errors, dialogs, and calls to other hosts."""
+    with opened_browser(chromium, origin, **options) as browser:
+        yield browser.new_page()
