@@ -5,7 +5,7 @@ import pytest
 from taskraft import TubeInfo, TubeStatistics
 from taskraft.v1 import tube_service_pb2
 from taskraft.v1.tube_service_pb2 import Tube, TubeOptions
-from taskraft_console.data.cluster_reads import CountedTube
+from taskraft_console.data.tube_reads import CountedTube
 from taskraft_console.pages.tube import limits_of
 from taskraft_console.pages.tubes import matches
 from taskraft_console.views.trend import UNKNOWN_TREND, Trend

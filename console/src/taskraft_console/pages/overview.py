@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from taskraft.v1.cluster_service_pb2 import GetClusterStateResponse, Member
-from taskraft_console.data.cluster_reads import CountedTube, CountedTubes
+from taskraft_console.data.tube_reads import CountedTube, CountedTubes
 from taskraft_console.pages.page import PageView, PageVisit
 from taskraft_console.pages.trends import total_trend, trends_of
 from taskraft_console.views.readable import readable_count, readable_duration

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from taskraft import errors
 from taskraft.cli.delivery import Cause, Delivery
 from taskraft_console.console_settings import TRACE_ID
-from taskraft_console.data.cluster_reads import CountedTubes
+from taskraft_console.data.tube_reads import CountedTubes
 from taskraft_console.pages.page import PageView, PageVisit, shell_word
 from taskraft_console.pages.task_changes import TASK_CHANGES
 from taskraft_console.views.payload_view import PayloadView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from taskraft_console.data.cluster_reads import CountedTube
+from taskraft_console.data.tube_reads import CountedTube
 from taskraft_console.pages.page import PageVisit
 from taskraft_console.views.trend import Trend
 

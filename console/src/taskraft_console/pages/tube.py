@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from taskraft_console.data.cluster_reads import CountedTube
 from taskraft_console.data.group_tasks import text_filter
 from taskraft_console.data.subqueue_counts import KINDS, SubqueueCounts
+from taskraft_console.data.tube_reads import CountedTube
 from taskraft_console.pages.options_in_force import option_lines
 from taskraft_console.pages.page import ChangeForms, FormRefused, PageView, PageVisit, shell_word
 from taskraft_console.pages.trends import trends_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from taskraft_console.data.cluster_reads import CountedTube
+from taskraft_console.data.tube_reads import CountedTube
 from taskraft_console.pages.page import PageView, PageVisit, integer_of
 from taskraft_console.pages.trends import trends_of
 from taskraft_console.views.trend import UNKNOWN_TREND
