@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import http.client
+import socket
 import statistics
 import subprocess
 import sys
@@ -26,6 +26,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import grpc.aio
 
@@ -115,20 +116,23 @@ def percents(cluster: LocalCluster, console: int, seconds: float) -> dict[str, f
 @contextlib.contextmanager
 def opened_overviews(address: str, viewers: int) -> Iterator[None]:
     """Keep the overview open in some browsers, which read all that the console sends."""
+    place = urlsplit(address)
+    request = f"GET {place.path}/live?page=/ HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n"
     with contextlib.ExitStack() as stack:
         for _ in range(viewers):
-            stream = stack.enter_context(
-                urllib.request.urlopen(f"{address}/live?page=/", timeout=60)  # noqa: S310 - own console
+            browser = stack.enter_context(
+                socket.create_connection((str(place.hostname), int(place.port or 80)))
             )
-            stream.readline()
-            threading.Thread(target=drain, args=(stream,), daemon=True).start()
+            stack.callback(browser.shutdown, socket.SHUT_RDWR)
+            browser.sendall(request.encode())
+            threading.Thread(target=receive_all, args=(browser,)).start()
         yield
 
 
-def drain(stream: http.client.HTTPResponse) -> None:
-    """Read a stream until it is closed."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed by another thread
-        while stream.read(65_536):
+def receive_all(browser: socket.socket) -> None:
+    """Receive until the connection is closed."""
+    with contextlib.suppress(OSError):  # closed by another thread
+        while browser.recv(65_536):
             pass
 
 

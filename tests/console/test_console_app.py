@@ -5,7 +5,9 @@ import json
 import re
 import shlex
 import threading
+from datetime import UTC, datetime
 from importlib.resources import files
+from urllib.parse import unquote
 
 import httpx2
 import pytest
@@ -309,7 +311,7 @@ def test_a_cluster_without_leader_leaves_the_last_values_on_the_page(tmp_path):
         with running_console(cluster.target, "--timeout", "1s") as console:
             assert "/tubes/last" in console.get("/").text
             cluster.nodes[0].kill()
-            blocked_until(lambda: "does not answer" in console.get("/", timeout=30).text)
+            blocked_until(lambda: "No node answers" in console.get("/", timeout=30).text)
             page = console.get("/", timeout=30)
             assert page.status_code == 200
             assert "/tubes/last" in page.text
@@ -497,3 +499,48 @@ def test_the_search_offers_the_largest_tubes(console, client):
     client.tube("largest").put_many(["x"] * 999)
     blocked_until(lambda: 'href="/tasks?tube=largest"' in console.get("/tasks").text)
     assert console.get("/tasks?tube=largest").text.count('<tr id="task-') == 50
+
+
+@pytest.mark.cluster
+def test_a_link_of_an_alert_shows_the_time_of_the_alert(console, client):
+    blocked_until(lambda: len(client.history(["billing"]).at_ms) >= 3)
+    whole = console.get("/history?tube=billing").json()["at"]
+    last = datetime.fromtimestamp(whole[-2], UTC).isoformat().replace("+00:00", "Z")
+    page = console.get(f"/tubes/billing?from=-55m&to={last}")
+    assert page.status_code == 200
+    chart = html.unescape(re.search(r'data-url="([^"]+)"', page.text)[1])
+    assert last in unquote(chart)
+    answer = console.get(chart).json()
+    assert answer["at"] == whole[:-1]
+    assert len(answer["series"]["ready"]) == len(whole) - 1
+    for path in ("/", "/tubes/billing"):
+        refused = console.get(f"{path}?from=tomorrow")
+        assert refused.status_code == 400
+        assert "is no time such as" in html.unescape(refused.text)
+    assert console.get("/history?tube=billing&from=tomorrow").status_code == 400
+
+
+@pytest.mark.cluster
+def test_without_a_majority_a_red_band_says_who_answers_and_no_change_succeeds(tmp_path):
+    settings = {"TASKRAFT_AUTO_CREATE_TUBES": "true"}
+    with LocalCluster(3, tmp_path / "three", settings) as cluster:
+        cluster.wait_ready()
+        with Client(cluster.target) as client:
+            task_id = client.tube("last").put("value")
+        with running_console(cluster.target, "--timeout", "2s") as console:
+            path = f"/tubes/last/tasks/{task_id}"
+            assert 'class="band' not in console.get(path).text
+            form = {"csrf": re.search(r'name="csrf" value="([^"]+)"', console.get(path).text)[1]}
+            left, *killed = cluster.nodes
+            for node in killed:
+                node.kill()
+            blocked_until(lambda: "no majority" in console.get("/", timeout=30).text)
+            page = console.get("/", timeout=30)
+            assert page.status_code == 200
+            assert re.search(r'class="band red".*only ' + left.name + " of 3 voters", page.text)
+            assert re.search(r"The values are [^<]+ old", page.text)
+            assert "/tubes/last" in page.text
+            answer = console.post(f"{path}/do/bury", form, is_own=False, timeout=30)
+            assert answer.status_code in (503, 504)
+            assert 'aria-label="Done"' not in answer.text
+            assert "band red" in answer.text

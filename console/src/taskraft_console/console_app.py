@@ -37,6 +37,7 @@ from taskraft_console.pages.download import download
 from taskraft_console.pages.failures import failures, start_failure_sweep
 from taskraft_console.pages.history import history
 from taskraft_console.pages.jump import jump
+from taskraft_console.pages.outage import outage_of
 from taskraft_console.pages.overview import overview
 from taskraft_console.pages.page import (
     Change,
@@ -70,7 +71,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 FORM_BYTES_MAX: Final = 64 * 1024
-LIVE_STATUS: Final = (200, 503, 504)
+UNAVAILABLE_STATUS: Final = (503, 504)
+"""HTTP statuses of pages for which the cluster did not answer."""
+LIVE_STATUS: Final = (200, *UNAVAILABLE_STATUS)
 """HTTP statuses of pages with live updates: a page that was unavailable recovers by itself."""
 HTTP_STATUS: Final[Mapping[str, int]] = {
     "INVALID_ARGUMENT": 400,
@@ -296,6 +299,12 @@ class ConsoleApp:
 
     async def _view(self, visit: PageVisit, handler: PageHandler) -> PageView:
         """Return the view of a page, or of the error that the cluster answers."""
+        view = await self._answered(visit, handler)
+        if visit.problem or view.status in UNAVAILABLE_STATUS:
+            visit.outage = await outage_of(visit)
+        return view
+
+    async def _answered(self, visit: PageVisit, handler: PageHandler) -> PageView:
         try:
             return await handler(visit)
         except TaskraftError as error:

@@ -6,7 +6,8 @@ from typing import Final
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from taskraft_console.pages.page import PageVisit
+from taskraft_console.pages.page import FormRefused, PageVisit
+from taskraft_console.pages.time_window import time_window_of
 from taskraft_console.views.readable import iso_time
 
 FIELDS: Final = (
@@ -29,15 +30,21 @@ COUNTED: Final = frozenset({"put", "take", "ack", "fail", "expired"})
 
 
 async def history(visit: PageVisit) -> Response:
-    """Return the samples of one tube, or of all tubes together."""
+    """Return the samples of one tube, or of all tubes together, in a span of time."""
     tube = visit.query.get("tube", "")
-    is_day = visit.query.get("window") == "24h"
-    found = visit.value(await visit.cluster.history((tube,) if tube else (), is_day=is_day))
+    try:
+        window = await time_window_of(visit)
+    except FormRefused as error:
+        return PlainTextResponse(f"{error}\n", 400)
+    names = (tube,) if tube else ()
+    found = visit.value(await visit.cluster.history(names, is_day=window.is_day))
     series = next((each for each in found.histories if each.tube == tube), None)
-    columns = {name: list(getattr(series, name)) if series else [] for name in FIELDS}
+    places = [place for place, at_ms in enumerate(found.at_ms) if series and window.has(at_ms)]
+    columns = {name: [getattr(series, name)[place] for place in places] for name in FIELDS}
+    instants = [found.at_ms[place] for place in places]
     if visit.query.get("form") == "csv":
         lines = [",".join(("at", *FIELDS))]
-        for place, at_ms in enumerate(found.at_ms if series else ()):
+        for place, at_ms in enumerate(instants):
             numbers = (columns[name][place] for name in FIELDS)
             lines.append(",".join((iso_time(at_ms), *("" if n < 0 else str(n) for n in numbers))))
         name = f'attachment; filename="history-{tube or "all"}.csv"'
@@ -48,7 +55,7 @@ async def history(visit: PageVisit) -> Response:
         {
             "node": found.node,
             "step_ms": found.step_ms,
-            "at": [each / 1_000 for each in found.at_ms] if series else [],
+            "at": [at_ms / 1_000 for at_ms in instants],
             "series": {
                 name: [
                     None if n < 0 else n / seconds if name in COUNTED else n for n in columns[name]

@@ -9,6 +9,7 @@ from typing import Final
 from taskraft.v1.cluster_service_pb2 import GetClusterStateResponse, Member
 from taskraft_console.data.tube_reads import CountedTube, CountedTubes
 from taskraft_console.pages.page import PageView, PageVisit
+from taskraft_console.pages.time_window import shown_window
 from taskraft_console.pages.trends import total_trend, trends_of
 from taskraft_console.views.readable import readable_count, readable_duration
 from taskraft_console.views.trend import UNKNOWN_TREND, Trend
@@ -51,13 +52,14 @@ async def overview(visit: PageVisit) -> PageView:
     answering = () if state.leader else visit.value(await visit.cluster.nodes()).keys()
     total = visit.value(await visit.cluster.total())
     looks = sorted(_looks(tubes), key=lambda look: (-look.score, look.tube.info.name))
-    window = "24h" if visit.query.get("window") == "24h" else "1h"
+    window = await shown_window(visit)
     shown = looks[:SHOWN_MAX]
     trends = await trends_of(visit, [look.tube for look in shown])
     oldest = total.total.oldest_ready_ms
     return PageView(
         template="overview.html",
         title="Overview",
+        status=400 if visit.failure else 200,
         values={
             "alarms": list(_alarms(visit, state, answering, looks)),
             "total": total.total,

@@ -14,6 +14,7 @@ from taskraft_console.data.shared_reads import Reading
 
 if TYPE_CHECKING:
     from taskraft import AsyncClient
+    from taskraft_console.pages.outage import Outage
     from taskraft_console.signin.visitor import Visitor
 
 Value = TypeVar("Value")
@@ -53,6 +54,8 @@ class PageVisit:
     """Reason why an answer is old; empty: all answers are fresh."""
     age_seconds: float = 0.0
     """Age of the oldest answer."""
+    outage: Outage | None = None
+    """The nodes that answer; None: the cluster answers."""
     form: Mapping[str, str] = field(default_factory=dict)
     """Values that the user entered, to show them again after a refusal."""
 

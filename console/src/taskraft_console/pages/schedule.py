@@ -12,6 +12,7 @@ from taskraft import Batch
 from taskraft_console.data.cluster_reads import SCHEDULE_TIMES
 from taskraft_console.pages.page import ChangeForms, FormRefused, PageView, PageVisit, shell_word
 from taskraft_console.pages.schedules import change_schedule
+from taskraft_console.pages.time_window import instant_of
 from taskraft_console.views.readable import iso_time
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 BACKFILL_MAX: Final = 99
 """Maximum number of tasks of one backfill; the tasks are put at once, all or none."""
-YEAR_MIN: Final = 1971
-YEAR_MAX: Final = 9000
 SLOT_HEADER: Final = "taskraft-slot-ms"
 _MOMENT: Final = timedelta(milliseconds=1)
 
@@ -41,25 +40,10 @@ class Span:
         """
         if not form.get("from") and not form.get("to"):
             return None
-        begin, end = (_instant(form.get(name, "")) for name in ("from", "to"))
+        begin, end = (instant_of(form.get(name, "")) for name in ("from", "to"))
         if end < begin:
             raise FormRefused("The span ends before it begins.")
         return cls(begin, end)
-
-
-def _instant(text: str) -> datetime:
-    """Return the instant of an RFC 3339 text; without a zone, the text is in UTC.
-
-    Raises:
-        FormRefused: the text is no instant.
-    """
-    try:
-        at = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise FormRefused(f"{text!r} is no time such as 2026-03-29T02:30") from None
-    if not YEAR_MIN <= at.year <= YEAR_MAX:
-        raise FormRefused(f"{text!r} is not between the years {YEAR_MIN} and {YEAR_MAX}.")
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 async def times_in(client: AsyncClient, name: str, span: Span, now: datetime) -> Sequence[datetime]:

@@ -13,6 +13,7 @@ from taskraft_console.data.subqueue_counts import KINDS, SubqueueCounts
 from taskraft_console.data.tube_reads import CountedTube
 from taskraft_console.pages.options_in_force import option_lines
 from taskraft_console.pages.page import ChangeForms, FormRefused, PageView, PageVisit, shell_word
+from taskraft_console.pages.time_window import shown_window
 from taskraft_console.pages.trends import trends_of
 from taskraft_console.pages.tube_options import (
     FIELDS,
@@ -45,16 +46,18 @@ async def tube(visit: PageVisit) -> PageView:
     since = one.counts.oldest_ready_ms
     trend = (await trends_of(visit, [one])).get(name, UNKNOWN_TREND)
     takeable = visit.value(next_tasks).tasks
+    window = await shown_window(visit)
     return PageView(
         template="tube.html",
         title=name,
+        status=400 if visit.failure else 200,
         values={
             "tube": one,
             "now_ms": shown.now_ms,
             "age_ms": max(shown.now_ms - since, 0) if since else 0,
             "limits": list(limits_of(one, trend, takeable)),
             "trend": trend,
-            "window": "24h" if visit.query.get("window") == "24h" else "1h",
+            "window": window,
             "next_tasks": takeable,
             "held": sorted(visit.value(held).tasks, key=lambda task: task.message.since_ms),
             "consumers": visit.value(consumers)[:CONSUMERS_SHOWN],
