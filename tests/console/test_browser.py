@@ -1,8 +1,10 @@
 """The pages in Chromium: accessibility, live updates, keyboard, hostile texts, a killed leader."""
 
+import io
 from importlib.resources import files
 
 import pytest
+from PIL import Image
 
 from taskraft import Client
 from tests.console.browser import opened
@@ -12,6 +14,10 @@ from tests.turns import blocked_until
 from tools.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.browser]
+STATES = 7
+"""Number of states of tasks."""
+DARK = 150
+"""Greatest level of grey of a line that is readable on white paper; 255 is white."""
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 AXE_RUN = """
 async () => (await axe.run(document)).violations.map(
@@ -186,3 +192,23 @@ def test_an_open_page_survives_a_killed_leader(chromium, tmp_path):
         page.goto(f"{console.address}/cluster")
         page.locator("tr", has_text=leader.name).filter(has_text="silent").wait_for()
         assert "Nothing" not in page.content()
+
+
+def test_the_states_are_told_apart_in_grey_print(chromium, console):
+    """Each state has a word and a shape of its own, so that no color is needed."""
+    with opened(chromium, console.address, device_scale_factor=4) as page:
+        page.goto(f"{console.address}/tasks?tube=billing")
+        page.emulate_media(media="print")
+        vision = page.context.new_cdp_session(page)
+        vision.send("Emulation.setEmulatedVisionDeficiency", {"type": "achromatopsia"})
+        badges = page.locator(".chips .state")
+        words = badges.all_inner_texts()
+        assert len(set(words)) == len(words) == STATES
+        assert all(words)
+        shapes = set()
+        for place in range(STATES):
+            picture = io.BytesIO(badges.nth(place).locator("svg").screenshot())
+            grey = Image.open(picture).convert("L")
+            assert grey.getextrema()[0] < DARK, words[place]
+            shapes.add(grey.point(lambda level: 255 * (level > DARK)).resize((8, 8)).tobytes())
+        assert len(shapes) == STATES

@@ -7,7 +7,6 @@ import hashlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
@@ -21,6 +20,7 @@ from starlette.routing import Mount, Route
 from taskraft import AsyncClient, TaskraftError, catalogue, errors
 from taskraft_console.browser_guard import BrowserGuard
 from taskraft_console.console_settings import ConsoleSettings
+from taskraft_console.data.shared_reads import SharedReads
 from taskraft_console.live_pages import (
     STREAMS_MAX,
     LiveContent,
@@ -65,12 +65,17 @@ from taskraft_console.signin.principal_access import PrincipalAccesses
 from taskraft_console.signin.signin import SignIn
 from taskraft_console.signin.signin_gate import SignInGate
 from taskraft_console.signin.visitor import NotSignedIn, Visitor
+from taskraft_console.static_files import StaticFiles
 from taskraft_console.views import readable
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 FORM_BYTES_MAX: Final = 64 * 1024
+CONTENT_SECONDS: Final = 1.0
+"""Maximum age of the content of a live page that several browsers share, in seconds."""
+CONTENTS_MAX: Final = 32
+"""Maximum number of kept contents of live pages."""
 UNAVAILABLE_STATUS: Final = (503, 504)
 """HTTP statuses of pages for which the cluster did not answer."""
 LIVE_STATUS: Final = (200, *UNAVAILABLE_STATUS)
@@ -104,16 +109,12 @@ class ConsoleApp:
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings: Final = settings
         self._accesses = PrincipalAccesses(settings)
-        self._static = {
-            path.name: path.read_bytes()
-            for folder in (files(__package__) / "static", files(__package__) / "static" / "vendor")
-            for path in folder.iterdir()
-            if path.is_file()
-        }
+        self._static = StaticFiles(settings.base_path)
         self._templates = self._environment()
         self._signin = SignIn(settings, self._accesses, self._templates)
         self._stopping = asyncio.Event()
         self._streams = LiveStreams(self._stopping)
+        self._contents = SharedReads(CONTENTS_MAX)
         self._pages: list[tuple[Route, PageHandler]] = []
         self.app: Final = self._build()
 
@@ -123,7 +124,7 @@ class ConsoleApp:
         """Return the templates, with automatic escaping of all values."""
         environment = Environment(
             loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined,
-            trim_blocks=True, lstrip_blocks=True,
+            trim_blocks=True, lstrip_blocks=True, auto_reload=False,
         )  # fmt: skip
         environment.filters.update(
             count=readable.readable_count,
@@ -139,18 +140,13 @@ class ConsoleApp:
         environment.globals.update(
             settings=self.settings,
             url=lambda *parts, **query: url_of(self.settings.base_path, *parts, **query),
-            static=self._static_url,
+            static=self._static.url,
         )
         return environment
 
-    def _static_url(self, name: str) -> str:
-        """Return the address of a static file; the address changes with the content."""
-        digest = hashlib.sha256(self._static[name]).hexdigest()[:12]
-        return url_of(self.settings.base_path, "static", digest, name)
-
     def _build(self) -> Starlette:
         routes = [
-            Route("/static/{digest}/{name}", self._send_static),
+            self._static.route,
             Route("/livez", _say_ok),
             Route("/live", self._follow),
             Route("/go", self._jump),
@@ -338,8 +334,14 @@ class ConsoleApp:
                 self._signin.visitors.find(request)
             except NotSignedIn as reason:
                 return LiveContent(self._content(visit, _signed_out(str(reason))), None)
-            view = await self._view(visit, page.handler)
-            return LiveContent(self._content(visit, view), view.refresh_seconds)
+
+            async def content() -> LiveContent:
+                view = await self._view(visit, page.handler)
+                return LiveContent(self._content(visit, view), view.refresh_seconds)
+
+            # Browsers of one visitor share a content. The secret of forms names the visitor.
+            shared = (visit.visitor.csrf, page.address)
+            return (await self._contents.read(shared, CONTENT_SECONDS, content)).value
 
         return EventSourceResponse(self._streams.events(pages, render), ping=15)
 
@@ -412,6 +414,7 @@ class ConsoleApp:
                 return await change(client, {**visit.path, "action": action}, action, given)
         finally:
             visit.cluster.forget()
+            self._contents.forget()
 
     def _after_change(self, request: Request, notice: str) -> Response:
         """Redirect to the changed page, or to the list above if the page is gone."""
@@ -452,18 +455,6 @@ class ConsoleApp:
                 return PlainTextResponse(text, HTTP_STATUS.get(error.code, 502))
 
         return send
-
-    async def _send_static(self, request: Request) -> Response:
-        content = self._static.get(request.path_params["name"])
-        if content is None:
-            return PlainTextResponse("no such file", 404)
-        suffix = str(request.path_params["name"]).rpartition(".")[2]
-        kind = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-        return Response(
-            content,
-            media_type=kind.get(suffix, "text/plain"),
-            headers={"Cache-Control": "public, max-age=31536000, immutable"},
-        )
 
 
 def _signed_out(text: str) -> PageView:

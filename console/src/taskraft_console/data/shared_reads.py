@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar, cast
 from taskraft import TaskraftError, errors
 
 ANSWERS_MAX: Final = 512
-"""Maximum number of kept answers; the least recently used ones are dropped."""
+"""Maximum number of kept answers of one cluster."""
 
 _SILENT: Final = (errors.RetryableError, errors.DeadlinePassed)
 """Errors after which an older answer is still useful."""
@@ -42,9 +42,14 @@ class _Answer:
 
 
 class SharedReads:
-    """Keeps answers for a short time, and asks each question once at a time."""
+    """Keeps answers for a short time, and asks each question once at a time.
 
-    def __init__(self) -> None:
+    Args:
+        answers_max: maximum number of kept answers; the least recently used ones are dropped.
+    """
+
+    def __init__(self, answers_max: int = ANSWERS_MAX) -> None:
+        self._answers_max = answers_max
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._changes = 0
         """Number of changes so far. A call that began before a change is not shared after it."""
@@ -94,7 +99,7 @@ class SharedReads:
             return value
         self._answers[question] = _Answer(value, asyncio.get_running_loop().time())
         self._answers.move_to_end(question)
-        while len(self._answers) > ANSWERS_MAX:
+        while len(self._answers) > self._answers_max:
             self._answers.popitem(last=False)
         return value
 
