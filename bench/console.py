@@ -4,7 +4,7 @@ Three nodes on loopback hold 10 000 tubes, 1 000 000 tasks, and sessions, schedu
 console is a process of its own. The time of a page is that of a whole request, without a browser;
 the CPU time of a page is that of the console, and does not depend on other programs. The cost of an
 open overview is the CPU time of each node and of the console while 1 or 50 browsers have the
-overview open, minus that of the same cluster without a viewer.
+overview open, minus that of the same cluster without a viewer, which is measured before and after.
 
     python -m bench.console                              # 10 000 tubes, 1 000 000 tasks
     python -m bench.console --tubes 1000 --tasks 100000
@@ -43,8 +43,8 @@ PAGE_GOAL_MS: Final = 300
 OVERVIEW_GOAL_MS: Final = 150
 NODE_GOAL_PERCENT: Final = 1.0
 MEMORY_GOAL_MIB: Final = 120
-VIEWERS: Final = (1, 50)
-"""Numbers of browsers with an open overview."""
+VIEWERS: Final = (0, 1, 50, 0)
+"""Numbers of browsers with an open overview, in the order of the measurements."""
 PAGES: Final = (
     "/",
     "/tubes",
@@ -138,18 +138,13 @@ def receive_all(browser: socket.socket) -> None:
 
 def measure_overview(cluster: LocalCluster, console: int, address: str, seconds: float) -> None:
     """Print the cost of an open overview."""
-    time.sleep(SETTLE_SECONDS)
-    without = percents(cluster, console, seconds)
-    idle = ", ".join(f"{name} {percent:.2f} %" for name, percent in without.items())
-    print(f"without a viewer: {idle}")
+    print(f"the overview open for {seconds:.0f} s; goal: {NODE_GOAL_PERCENT} % more for a node")
     for viewers in VIEWERS:
+        time.sleep(SETTLE_SECONDS)
         with opened_overviews(address, viewers):
-            opened = percents(cluster, console, seconds)
-        more = ", ".join(f"{name} {opened[name] - without[name]:+.2f} %" for name in opened)
-        print(
-            f"the overview open in {viewers} browsers, {seconds:.0f} s: {more} of a core; "
-            f"goal {NODE_GOAL_PERCENT} % of a node"
-        )
+            spent = percents(cluster, console, seconds)
+        costs = ", ".join(f"{name} {percent:.2f} %" for name, percent in spent.items())
+        print(f"in {viewers} browsers: {costs} of a core", flush=True)
 
 
 async def fill(target: str, size: Size) -> None:
