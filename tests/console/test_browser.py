@@ -110,6 +110,27 @@ def test_live_updates_leave_open_forms_fields_and_focus(chromium, console, clien
         assert page.locator("#act-truncate").get_attribute("open") is not None
 
 
+def test_live_updates_leave_scroll_and_selection(chromium, console, client):
+    tube = client.tube("scrolled")
+    for number in range(10):
+        tube.put(str(number))
+    select = """
+    () => {
+      scrollTo(0, 300);
+      getSelection().selectAllChildren(document.querySelector("main table tbody td a"));
+    }
+    """
+    kept = "() => [scrollY, getSelection().toString()]"
+    with opened(chromium, console.address, viewport={"width": 1024, "height": 500}) as page:
+        page.goto(f"{console.address}/tubes/scrolled")
+        page.evaluate(select)
+        before = page.evaluate(kept)
+        assert before == [300, "1"]
+        tube.put("eleven")
+        page.locator("dl.figures dd").first.filter(has_text="11").wait_for()
+        assert page.evaluate(kept) == before
+
+
 def test_a_paused_page_does_not_change(chromium, console, client):
     tube = client.tube("paused-page")
     tube.put("one")
