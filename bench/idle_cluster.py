@@ -1,8 +1,9 @@
 """Measure the cost of an idle cluster of three nodes: CPU time and wake-ups per node.
 
-There are no clients; the nodes only exchange heartbeats. CPU time comes from the scheduler's
-statistics per thread; wake-ups are voluntary context switches. On a busy machine a wake-up takes up
-to three times as much CPU time, because the caches are cold, so the results are upper bounds.
+There are no clients; the nodes only exchange heartbeats. CPU time is that of
+the scheduler, ended threads included; wake-ups are voluntary context switches. On a busy machine a
+wake-up takes up to three times as much CPU time, because the caches are cold, so the results are
+upper bounds.
 
     python -m bench.idle_cluster [--seconds 20]
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bench.machine import process_cpu_ns
 from tools.local_cluster import LocalCluster
 
 GOAL_PERCENT: Final = 2.0
@@ -33,14 +35,13 @@ class Account:
 
 
 def account_of(pid: int) -> Account:
-    """Return the resources that all threads of a process have used."""
-    cpu_ns = wakeups = 0
+    """Return the resources that a process has used; wake-ups are those of its present threads."""
+    wakeups = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        cpu_ns += int((thread / "schedstat").read_text(encoding="ascii").split()[0])
         for line in (thread / "status").read_text(encoding="ascii").splitlines():
             if line.startswith("voluntary_ctxt_switches"):
                 wakeups += int(line.split()[1])
-    return Account(cpu_ns, wakeups)
+    return Account(process_cpu_ns(pid), wakeups)
 
 
 def measure(cluster: LocalCluster, seconds: float) -> str:

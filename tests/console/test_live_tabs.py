@@ -136,6 +136,7 @@ def test_the_stream_moves_when_its_tab_is_hidden_and_ends_with_the_last_one(
         blocked_until(lambda: [pages_of(each) for each in watched.live] == [["/tubes/second-tab"]])
         tabs[1].evaluate(SHOW, True)
         blocked_until(lambda: not watched.live)
+        assert [tab.evaluate("document.hidden") for tab in tabs] == [True, True]
 
 
 def test_two_tabs_with_one_page_read_the_page_once(chromium, watched, client):
