@@ -1,6 +1,7 @@
 //! The two lists between the thread of the edge and the event loop of Python.
 //!
-//! Events go to Python, and an eventfd wakes the event loop when the first event of a list arrives.
+//! Events go to Python. An eventfd wakes the event loop once for the events of one burst: those that
+//! the thread finds before it looks at its sockets again.
 //! Commands come back in one list for each turn of the event loop.
 
 use std::{
@@ -110,6 +111,8 @@ struct Waiting {
     bytes: usize,
     /// When the first event came; `None` without events.
     since: Option<Instant>,
+    /// Whether the descriptor is readable.
+    is_rung: bool,
 }
 
 /// How far Python is behind.
@@ -128,6 +131,7 @@ pub struct Backlog {
 pub struct Exchange {
     waiting: Mutex<Waiting>,
     wake_up: OwnedFd,
+    burst_began: Notify,
     commands: Mutex<Vec<(CallId, Command)>>,
     commands_came: Notify,
 }
@@ -142,6 +146,7 @@ impl Exchange {
         Ok(Self {
             waiting: Mutex::default(),
             wake_up: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+            burst_began: Notify::new(),
             commands: Mutex::default(),
             commands_came: Notify::new(),
         })
@@ -153,16 +158,36 @@ impl Exchange {
         self.wake_up.as_raw_fd()
     }
 
-    /// Adds an event for Python.
+    /// Adds an event for Python, which [`Exchange::ring`] announces.
     pub fn report(&self, event: Event) {
         let mut waiting = held(&self.waiting);
         if waiting.events.is_empty() {
             waiting.since = Some(Instant::now());
-            // The counter of the eventfd cannot overflow: it is 0, because the list is empty.
-            rustix::io::write(&self.wake_up, &1_u64.to_ne_bytes()).expect("an eventfd accepts a small number");
+            self.burst_began.notify_one();
         }
         waiting.bytes += event.message_bytes();
         waiting.events.push(event);
+    }
+
+    /// Adds an event for Python and announces it at once.
+    pub fn announce(&self, event: Event) {
+        self.report(event);
+        self.ring();
+    }
+
+    /// Waits for the first event after [`Exchange::take_events`].
+    pub async fn burst(&self) {
+        self.burst_began.notified().await;
+    }
+
+    /// Makes the descriptor readable if events wait.
+    pub fn ring(&self) {
+        let mut waiting = held(&self.waiting);
+        if !waiting.events.is_empty() && !waiting.is_rung {
+            waiting.is_rung = true;
+            // The counter of the eventfd cannot overflow: it is 0, because `is_rung` was false.
+            rustix::io::write(&self.wake_up, &1_u64.to_ne_bytes()).expect("an eventfd accepts a small number");
+        }
     }
 
     /// Returns how far Python is behind.
@@ -172,11 +197,11 @@ impl Exchange {
         Backlog { events: waiting.events.len(), bytes: waiting.bytes, waits }
     }
 
-    /// Takes all events; the descriptor is not readable until the next event.
+    /// Takes all events; the descriptor is not readable until the next [`Exchange::ring`].
     pub fn take_events(&self) -> Vec<Event> {
         let mut waiting = held(&self.waiting);
-        if !waiting.events.is_empty() {
-            rustix::io::read(&self.wake_up, &mut [0_u8; 8]).expect("the eventfd was written with the first event");
+        if waiting.is_rung {
+            rustix::io::read(&self.wake_up, &mut [0_u8; 8]).expect("the eventfd was written");
         }
         std::mem::take(&mut *waiting).events
     }
@@ -219,12 +244,30 @@ mod tests {
     fn the_descriptor_is_readable_while_events_wait() {
         let exchange = Exchange::new().unwrap();
         assert!(!is_readable(&exchange));
+        exchange.ring();
+        assert!(!is_readable(&exchange));
         exchange.report(Event::Cancelled(1));
         exchange.report(Event::Cancelled(2));
+        assert!(!is_readable(&exchange));
+        exchange.ring();
+        exchange.ring();
         assert!(is_readable(&exchange));
         assert_eq!(exchange.take_events().len(), 2);
         assert!(!is_readable(&exchange));
         assert!(exchange.take_events().is_empty());
+        exchange.announce(Event::Stopped);
+        assert!(is_readable(&exchange));
+    }
+
+    #[tokio::test]
+    async fn the_first_event_of_each_burst_is_noticed() {
+        let exchange = Exchange::new().unwrap();
+        for _ in 0..2 {
+            exchange.report(Event::Cancelled(1));
+            exchange.report(Event::Cancelled(2));
+            exchange.burst().await;
+            assert_eq!(exchange.take_events().len(), 2);
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio::{
     net::TcpListener,
     runtime,
     sync::{Notify, watch},
-    task::LocalSet,
+    task::{LocalSet, yield_now},
     time::{sleep, timeout},
 };
 
@@ -95,7 +95,7 @@ pub fn start(
             let hub = Rc::new(Hub::new(Arc::clone(&shared), methods, limits));
             LocalSet::new().block_on(&runtime, serve(hub, listeners));
         });
-        shared.exchange.report(Event::Stopped);
+        shared.exchange.announce(Event::Stopped);
     })
 }
 
@@ -103,6 +103,7 @@ async fn serve(hub: Rc<Hub>, listeners: Vec<TcpListener>) {
     let accepting: Vec<_> =
         listeners.into_iter().map(|listener| watched::spawn(&hub.shared, accept(Rc::clone(&hub), listener))).collect();
     let dispatching = watched::spawn(&hub.shared, dispatch(Rc::clone(&hub)));
+    let ringing = watched::spawn(&hub.shared, ring(Rc::clone(&hub)));
     let mut stop = hub.shared.stop.subscribe();
     let grace = stop.wait_for(Option::is_some).await.map_or(Duration::ZERO, |grace| grace.unwrap_or_default());
     for task in accepting {
@@ -113,6 +114,7 @@ async fn serve(hub: Rc<Hub>, listeners: Vec<TcpListener>) {
     hub.draining.send_replace(true);
     let _ = timeout(grace, hub.all_closed()).await;
     dispatching.abort();
+    ringing.abort();
 }
 
 async fn accept(hub: Rc<Hub>, listener: TcpListener) {
@@ -134,6 +136,16 @@ async fn accept(hub: Rc<Hub>, listener: TcpListener) {
             }
             Err(_) => sleep(ACCEPT_PAUSE).await,
         }
+    }
+}
+
+/// Wakes Python once for the events of all connections that are ready now.
+async fn ring(hub: Rc<Hub>) {
+    loop {
+        hub.exchange.burst().await;
+        // The tasks that are ready now run before this task goes on.
+        yield_now().await;
+        hub.exchange.ring();
     }
 }
 

@@ -46,7 +46,7 @@ impl<F: Future<Output = ()>> Future for Watched<F> {
 /// Returns the result of a function; `None` after a panic.
 fn watch<T>(exchange: &Exchange, work: impl FnOnce() -> T) -> Option<T> {
     // After a panic, no part of the thread relies on a complete state, because the node stops.
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| exchange.report(Event::Failed(text_of(panic.as_ref())))).ok()
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| exchange.announce(Event::Failed(text_of(panic.as_ref())))).ok()
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> String {
