@@ -210,7 +210,8 @@ def _is_delayed(target: QueueTube, delay_ms: int) -> bool:
 def _extras_there(extras: Extras, target: QueueTube) -> Extras:
     """Return the extras in the target tube.
 
-    The task loses its unique key, its progress, its cancellation and its failed attempts.
+    The task loses its unique key, its progress, its cancellation, its failed attempts and the time
+    to run of its lease.
     """
     if extras is NO_EXTRAS:
         return extras
@@ -222,4 +223,5 @@ def _extras_there(extras: Extras, target: QueueTube) -> Extras:
         unique_key=(),
         cancel_requested=False,
         failed_attempts=0,
+        lease_ms=0,
     )
