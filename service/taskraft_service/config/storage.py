@@ -46,7 +46,7 @@ class StorageSettings(BaseSettings):
     """Maximum number of client commands in one log entry."""
     entries_in_flight_max: int = Field(default=4, ge=1, le=64)
     """Maximum number of log entries that the leader proposes before the first of them is applied.
-    More than one entry is in flight only if the load fills entries."""
+    A further entry waits until the one before is committed, unless the load fills entries."""
     log_segment_bytes: int = Field(default=16 * MIB, ge=4096, le=GIB)
     """Size at which a new segment file of the log begins."""
     log_flush_bytes: int = Field(default=16 * MIB, ge=4096, le=64 * GIB)

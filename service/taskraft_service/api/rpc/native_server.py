@@ -135,7 +135,9 @@ class NativeServer:
     def _take_events(self) -> None:
         """Handle the events of the edge; the rest, after some ms, in the next turn of the loop."""
         events = self._events
-        events.extend(self._edge.take())
+        if not events:
+            # Otherwise the edge keeps the next events, and bounds their number.
+            events.extend(self._edge.take())
         until = monotonic() + TURN_SECONDS
         while events:
             event = events.popleft()
