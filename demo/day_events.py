@@ -32,7 +32,7 @@ WIDTHS: Final[Mapping[str, str]] = {
     "kind": "<i1", "from_state": "<i1", "to_state": "<i1", "attempt": "<i4", "priority": "<i8",
     "created_ms": "<i8", "since_ms": "<i8", "subqueue": "<i4", "session": "<i4", "reason": "<i4",
     "type": "<i4", "payload_bytes": "<i4", "outcome": "<i1", "message": "<i4",
-    "fingerprint": "<i8", "target": "<i4",
+    "fingerprint": "<i8", "target": "<i4", "attempt_failed": "<i1",
 }  # fmt: skip
 """Type of each column in the encoding of the API."""
 STEPS: Final[Mapping[int, int]] = {
@@ -124,7 +124,8 @@ def tube_events(day: TubeDay, tube: int, texts: TextTable) -> Columns:
     sessions = texts.numbers([f"{day.plan.tube}-worker-{one + 1}" for one in range(day.workers)])
     session = sessions[np.array(made.worker, np.int64)]
     ends = moves(task, attempt, end_ms, start_ms, end_kind, (Task.TAKEN, end_state), session)
-    ends |= {"outcome": outcome, **failure_columns(task, failed, texts)}
+    ends |= {"outcome": outcome, "attempt_failed": failed.astype(np.int64)}
+    ends |= failure_columns(task, failed, texts)
     parts = [
         moves(numbers, 0, day.put_ms, day.put_ms, ChangeEvent.PUT, (0, Task.READY)),
         moves(
@@ -161,7 +162,7 @@ def moves(
     columns = {
         "number": number, "attempt": attempt, "at_ms": at_ms, "since_ms": since_ms, "kind": kind,
         "from_state": states[0], "to_state": states[1], "session": session, "outcome": 0,
-        "reason": 0, "message": 0, "fingerprint": 0,
+        "reason": 0, "message": 0, "fingerprint": 0, "attempt_failed": 0,
     }  # fmt: skip
     return {
         name: np.broadcast_to(np.asarray(values, np.int64), number.shape)

@@ -51,7 +51,13 @@ class FeedVersion(IntEnum):
     """
 
     V3 = 3
-    """Release 0.1.0: the columns of ``V2``, then message, fingerprint and target of the cause."""
+    """Development builds: the columns of ``V2``, then message, fingerprint and target of the cause.
+
+    This release reads the format and does not write it.
+    """
+
+    V4 = 4
+    """Release 0.1.0: the columns of ``V3``, then whether the event counts as a failed attempt."""
 
 
 class SnapshotVersion(IntEnum):
@@ -101,7 +107,7 @@ class Formats:
 
 FORMATS: Final[Mapping[ClusterVersion, Formats]] = {
     ClusterVersion.V1: Formats(
-        StateVersion.V18, FeedVersion.V3, SnapshotVersion.V2, DigestVersion.V1
+        StateVersion.V18, FeedVersion.V4, SnapshotVersion.V2, DigestVersion.V1
     ),
 }
 LOWEST: Final = min(ClusterVersion)

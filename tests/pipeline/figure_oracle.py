@@ -4,8 +4,6 @@ from taskraft.v1.feed_service_pb2 import ChangeEvent
 from taskraft.v1.task_pb2 import Task
 
 GONE, TAKEN = Task.STATE_UNSPECIFIED, Task.TAKEN
-COUNTED = (ChangeEvent.RELEASE, ChangeEvent.TTR_EXPIRED, ChangeEvent.SESSION_RELEASE)
-"""Kinds of events that end an attempt which the retry policy counts."""
 
 
 def is_crossing(event):
@@ -15,11 +13,6 @@ def is_crossing(event):
 
 def is_run_end(event):
     return event.from_state == TAKEN != event.to_state
-
-
-def is_failed(event):
-    is_counted = event.kind in COUNTED and event.outcome != Task.DELETED
-    return is_run_end(event) and event.fingerprint != 0 and is_counted
 
 
 def is_failure(event):
@@ -37,7 +30,7 @@ FIGURE_ORACLE = {
     "moved_in": lambda event: event.from_state == GONE and is_crossing(event),
     "taken": lambda event: event.to_state == TAKEN != event.from_state,
     "acknowledged": lambda event: event.from_state == TAKEN and event.outcome == Task.PROCESSED,
-    "failed": is_failed,
+    "failed": lambda event: event.attempt_failed,
     "failures": is_failure,
     "buried": lambda event: event.to_state == Task.BURIED != event.from_state,
     "expired": lambda event: event.outcome == Task.EXPIRED,

@@ -40,6 +40,7 @@ class Event:
     message: str = ""
     fingerprint: int = 0
     target: str = ""
+    attempt_failed: bool = False
 
 
 TUBES = (
@@ -148,6 +149,7 @@ def _emit(
             outcome=Task.BURIED_OUT if to_state == Task.BURIED else OUTCOMES.get(kind, 0),
             message=f"{reason} in task {life.task_id}" if reason else "",
             fingerprint=FINGERPRINTS[reason],
+            attempt_failed=bool(reason) and kind != ChangeEvent.BURY,
         )
     )
     life.since_ms = at_ms
@@ -180,6 +182,7 @@ KINDS_OF_COLUMNS = {
     "payload_bytes": "<i4",
     "outcome": "<i1",
     "fingerprint": "<i8",
+    "attempt_failed": "<i1",
 }
 
 

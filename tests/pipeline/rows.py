@@ -41,6 +41,7 @@ def row(event, seq):
         "message": event.message or None,
         "fingerprint": event.fingerprint or None,
         "target": event.target or None,
+        "attempt_failed": event.attempt_failed,
     }
 
 

@@ -16,6 +16,7 @@ WAIT = "20s"
 BRIEF = "1ms"
 MINUTE_MS = 60_000
 QUICK = Retry(attempts_max=2)
+ODD = ("uncounted", "unsaid", "outlived")
 
 
 def take(tube, tasks):
@@ -88,6 +89,20 @@ def lose_leases(client):
     held.release_all()
 
 
+def fail_oddly(client):
+    """Fail attempts that the queue counts by other rules than the texts of their failures.
+
+    Each way has its own tube, because the differences would compensate each other in one tube.
+    """
+    for name in ODD:
+        client.tube(name).put_many(["a", "b"], retry=QUICK, ttl="10s", ttr="20s")
+    for task in take(client.tube("uncounted"), 2):
+        task.release("1h", reason=ValueError("not yet"), uncounted=True)
+    for task in take(client.tube("unsaid"), 2):
+        task.release("1h", reason="")
+    take(client.tube("outlived"), 2)  # the leases end after the TTL, with the minute
+
+
 def administer(client):
     """Change tasks as an operator: bury, kick, delete, update, restart, switch, move, truncate."""
     admin = client.tube("admin")
@@ -127,11 +142,13 @@ def combine(client):
 
 
 def busy_hour(client):
-    for name in ("work", "other", "dead", "lost", "held", "admin", "emptied", "flow", "due"):
+    names = ("work", "other", "dead", "lost", "held", "admin", "emptied", "flow", "due")
+    for name in (*names, *ODD):
         client.create_tube(name)
     settle_each_way(client)
     give_up_each_way(client)
     lose_leases(client)
+    fail_oddly(client)
     administer(client)
     combine(client)
     client.schedules.create("minute", "* * * * *", client.tube("due").task("by schedule"))

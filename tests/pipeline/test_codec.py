@@ -45,6 +45,7 @@ EVENTS = st.builds(
     message=NAMES,
     fingerprint=INT64,
     target=NAMES,
+    attempt_failed=st.booleans(),
 )
 
 

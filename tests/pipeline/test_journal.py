@@ -107,7 +107,7 @@ def test_a_damaged_manifest_is_refused(damage):
     with pytest.raises(JournalRefused):
         Manifest.from_json({**MANIFEST.to_json(), **damage})
     with pytest.raises(JournalRefused):
-        Manifest.from_json({"format": 2})
+        Manifest.from_json({"format": 3})
 
 
 def test_a_batch_that_follows_has_no_problems():

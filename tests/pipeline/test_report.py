@@ -36,7 +36,7 @@ from taskraft_pipeline.report.report import (
     bucket_width_ms,
 )
 from taskraft_pipeline.report.tables import as_text, duration, ratio
-from tests.pipeline.figure_oracle import figures_of, is_crossing, is_failed, is_failure, is_run_end
+from tests.pipeline.figure_oracle import figures_of, is_crossing, is_failure, is_run_end
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,7 +89,7 @@ def timeline_of(events, bucket_ms):
         key = (event.at_ms // bucket_ms * bucket_ms, event.tube)
         counts = found.setdefault(key, Counter())
         counts[kind_of(event)] += 1
-        counts["failed"] += is_failed(event)
+        counts["failed"] += event.attempt_failed
         for name, state in (("ready", Task.READY), ("taken", Task.TAKEN)):
             counts[f"grown {name}"] += (event.to_state == state) - (event.from_state == state)
     return [

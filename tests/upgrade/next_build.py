@@ -24,7 +24,7 @@ STEPS: Final[Mapping[StateVersion, Step]] = {StateVersion.V19: _to_19}
 '''
 IMPORT = "from taskraft_service.command_codecs.request_key import RequestKey\n"
 FORMATS_OF_2 = """ClusterVersion.V2: Formats(
-        StateVersion.V19, FeedVersion.V3, SnapshotVersion.V2, DigestVersion.V2
+        StateVersion.V19, FeedVersion.V4, SnapshotVersion.V2, DigestVersion.V2
     ),"""
 DIGEST_2 = """    DigestVersion.V1: digest_records,
     DigestVersion.V2: lambda scan: digest_records(

@@ -36,6 +36,7 @@ ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
     "BIGINT": pa.int64(),
     "STRING": pa.string(),
     "BINARY": pa.binary(),
+    "BOOLEAN": pa.bool_(),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
 }
 """Arrow type by Spark type; Spark refuses a batch whose timestamps have another unit or zone."""
@@ -131,6 +132,8 @@ def column(chunk: ReadChangesResponse, name: str, texts: pa.Array) -> pa.Array:
         return dictionary_array(ENUMERATIONS[name], data, INT8, rows, name)
     if name == "fingerprint":
         return fingerprints(data, rows)
+    if COLUMNS[name] == "BOOLEAN":
+        return boolean_array(values(data, INT8, rows, name))
     if COLUMNS[name] == "STRING":
         return dictionary_array(texts, data, INT32, rows, name)
     return number_array(values(data, INT32 if COLUMNS[name] == "INT" else INT64, rows, name))
@@ -180,6 +183,12 @@ def instant_array(found: Numbers) -> pa.Array:
         present = pa.py_buffer(np.packbits(found != 0, bitorder="little"))
     microseconds = pa.py_buffer(found * MICROSECONDS_PER_MS)
     return pa.Array.from_buffers(ARROW_TYPES["TIMESTAMP"], len(found), [present, microseconds])
+
+
+def boolean_array(found: Numbers) -> pa.Array:
+    """Return numbers as booleans; 0 becomes false."""
+    bits = pa.py_buffer(np.packbits(found != 0, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(found), [None, bits])
 
 
 def fingerprints(data: bytes, rows: int) -> pa.Array:

@@ -68,8 +68,7 @@ FIGURES: Final = (
     ),
     Figure(
         "failed",
-        f"({RUN_END} AND fingerprint IS NOT NULL AND NOT outcome <=> 'deleted'"
-        " AND kind IN ('release', 'ttr_expired', 'session_release'))",
+        "attempt_failed",
         "attempts that ended with a failure and count for the retry policy",
         "`calls.fail`, FAILED of `taskraft stats`",
     ),
@@ -108,6 +107,6 @@ FIGURES: Final = (
 CONDITIONS: Final[Mapping[str, str]] = {figure.name: figure.condition for figure in FIGURES}
 """Condition of each figure by its name."""
 EVENT_COLUMNS: Final = (
-    "kind", "from_state", "to_state", "outcome", "fingerprint", "target",
+    "kind", "from_state", "to_state", "outcome", "fingerprint", "target", "attempt_failed",
 )  # fmt: skip
 """Columns of an event that the conditions use."""

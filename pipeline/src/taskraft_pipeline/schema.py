@@ -36,6 +36,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "message": "STRING",
     "fingerprint": "BIGINT",
     "target": "STRING",
+    "attempt_failed": "BOOLEAN",
 }
 """Spark type of each column, in order."""
 

@@ -409,6 +409,7 @@ class QueueMachine(RuleBasedStateMachine):
                 event.reason,
                 event.message,
                 event.target,
+                bool(event.attempt_failed),
                 event.type,
                 event.outcome,
             )

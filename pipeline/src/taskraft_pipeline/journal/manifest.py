@@ -12,7 +12,7 @@ from taskraft_pipeline.errors import JournalRefused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Format version of manifests and of `_journal.json`; other versions are refused."""
 
 

@@ -41,6 +41,7 @@ COLUMNS: Final = (
     "fingerprint",
     "outcome",
     "target",
+    "attempt_failed",
 )
 """Columns that the report needs."""
 

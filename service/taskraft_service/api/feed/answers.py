@@ -97,6 +97,7 @@ def event_message(seq: int, event: Event) -> pb.ChangeEvent:
         message=event.message,
         fingerprint=event.fingerprint,
         target=event.target,
+        attempt_failed=bool(event.attempt_failed),
     )
 
 

@@ -35,11 +35,13 @@ class EventCause:
         reason: class of the failure, or a constant of the queue such as ATTEMPTS_EXHAUSTED.
         message: the first ``MESSAGE_BYTES_MAX`` bytes of the message of the failure.
         target: the other task, as "tube/id": of a move, or the dependency that failed.
+        attempt_failed: the transition ended an attempt that failed and counts for the retry policy.
     """
 
     reason: str = ""
     message: str = ""
     target: str = ""
+    attempt_failed: bool = False
 
     @property
     def fingerprint(self) -> int:

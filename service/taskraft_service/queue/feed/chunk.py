@@ -45,6 +45,7 @@ class Event(NamedTuple):
     message: str = ""
     fingerprint: int = 0
     target: str = ""
+    attempt_failed: int = 0
 
 
 Field: TypeAlias = "int | str | EventCause"
@@ -75,18 +76,25 @@ COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
     ("message", "i", 4),
     ("fingerprint", "q", 8),
     ("target", "i", 4),
+    ("attempt_failed", "b", 1),
 )
 """Name, type and bytes of each column, in the order of the fields of an event."""
 
 ROW_BYTES: Final = sum(width for _, _, width in COLUMNS)
 FIELDS: Final = 18
-"""Number of fields of an event in memory, and number of columns in format 2."""
+"""Number of fields of an event in memory; the last one is ``outcome``."""
 AT_MS_COLUMN: Final = 2
 TUBE_COLUMN: Final = 3
 CAUSE_COLUMN: Final = 14
 FINGERPRINT_COLUMN: Final = 19
 TEXT_COLUMNS: Final = frozenset((12, 13, 14, 15, 18, 20))
-_FORMAT: Final = FeedVersion.V3
+_FORMAT: Final = FeedVersion.V4
+_COLUMNS_STORED: Final[Mapping[FeedVersion, int]] = {
+    FeedVersion.V2: 18,
+    FeedVersion.V3: 21,
+    FeedVersion.V4: len(COLUMNS),
+}
+"""Number of columns by format; a format has the first columns of the next one."""
 _SWAP: Final = sys.byteorder == "big"
 
 
@@ -128,6 +136,7 @@ class ChangeColumns:
     message: bytes
     fingerprint: bytes
     target: bytes
+    attempt_failed: bytes
 
 
 columns_of: Final[Callable[[ChangeColumns], tuple[bytes, ...]]] = attrgetter(
@@ -204,16 +213,17 @@ def _pack_texts(column: Sequence[str], places: dict[str, int]) -> bytes:
 
 
 def _pack_causes(column: Sequence[EventCause], places: dict[str, int]) -> list[bytes]:
-    """Return the columns reason, message, fingerprint and target of causes."""
+    """Return the columns of causes: ``reason``, and the columns after ``outcome``."""
     rows = len(column)
     if column.count(NO_CAUSE) == rows:  # the usual case
         none = bytes(4 * rows)
-        return [none, none, bytes(8 * rows), none]
+        return [none, none, bytes(8 * rows), none, bytes(rows)]
     return [
         _pack_texts([cause.reason for cause in column], places),
         _pack_texts([cause.message for cause in column], places),
         _pack_numbers("q", [cause.fingerprint for cause in column]),
         _pack_texts([cause.target for cause in column], places),
+        _pack_numbers("b", [cause.attempt_failed for cause in column]),
     ]
 
 
@@ -253,7 +263,7 @@ def store_columns(
 
 
 ENCODERS: Final[Mapping[FeedVersion, Callable[[Sequence[Field], int], bytes]]] = {
-    FeedVersion.V3: encode,
+    FeedVersion.V4: encode,
 }
 """Encoders of events by format; a node writes the format that the cluster version determines.
 
@@ -308,7 +318,7 @@ def cut_column(frame: bytes, place: int, first: int, last: int) -> bytes:
 
 
 def _stored_columns(header: ChunkHeader) -> tuple[tuple[str, str, int], ...]:
-    return COLUMNS[:FIELDS] if header.version is FeedVersion.V2 else COLUMNS
+    return COLUMNS[: _COLUMNS_STORED[header.version]]
 
 
 def events_of(columns: ChangeColumns) -> Iterator[Event]:

@@ -179,11 +179,12 @@ def try_again(
     is_last = is_last_attempt(task, failure)
     task.tube.counters.note(CountedOperation.FAIL)
     task.extras = replace(task.extras, failed_attempts=task.extras.failed_attempts + 1)
+    cause = replace(failure_cause(failure, EXHAUSTED if is_last else ""), attempt_failed=True)
     if is_last:
-        return give_up(state, task, kind, policy.exhausted, failure_cause(failure, EXHAUSTED))
+        return give_up(state, task, kind, policy.exhausted, cause)
     delay_ms = backoff_ms(policy, task) if release.delay_ms is None else release.delay_ms
     take_position(task, release)
-    put_back(state, task, kind, release, delay_ms, failure_cause(failure))
+    put_back(state, task, kind, release, delay_ms, cause)
     return TaskOutcome.NONE
 
 

@@ -134,7 +134,7 @@ def _go(
     task.tube.counters.depart(task.state)
     moved.tube.counters.arrive(LIFE_CYCLE[GONE, arriving])
     to_target = replace(cause, target=f"{moved.tube.name}/{moved.id}")
-    from_origin = replace(cause, target=f"{task.tube.name}/{task.id}")
+    from_origin = replace(cause, target=f"{task.tube.name}/{task.id}", attempt_failed=False)
     outcome = task.extras.outcome
     transition(state, task.tube, (task,), leaving, kind, to_target, outcome)
     transition(state, moved.tube, (moved,), arriving, EventKind.MOVE, from_origin)

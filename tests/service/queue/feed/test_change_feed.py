@@ -69,6 +69,7 @@ EVENTS = st.lists(
         outcome=INT8,
         message=TEXTS,
         target=TEXTS,
+        attempt_failed=st.integers(0, 1),
     ).map(lambda event: event._replace(fingerprint=cause_of(event).fingerprint)),
     min_size=1,
     max_size=12,
@@ -76,7 +77,7 @@ EVENTS = st.lists(
 
 
 def cause_of(event):
-    return EventCause(event.reason, event.message, event.target)
+    return EventCause(event.reason, event.message, event.target, bool(event.attempt_failed))
 
 
 class Node:

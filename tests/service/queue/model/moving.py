@@ -21,7 +21,7 @@ class NaiveMoving:
 
     def move_away(self, task, target, delay, position, burial=None, key=()):
         """Move a task; ``burial``: kind and cause of the event that used its attempts up."""
-        kind, (reason, message, _) = burial or (EventKind.MOVE, NO_CAUSE)
+        kind, (reason, message, _, is_counted) = burial or (EventKind.MOVE, NO_CAUSE)
         options = target["view"].options
         plain = target["view"].kind in PLAIN_KINDS
         priority = task["priority"]
@@ -65,10 +65,10 @@ class NaiveMoving:
         task["crosses"] = True
         old = f"{task['tube']['name']}/{task['id']}"
         new = f"{target['name']}/{copy['id']}"
-        self.move(task, kind, State.GONE, (reason, message, new))
+        self.move(task, kind, State.GONE, (reason, message, new, is_counted))
         self.tasks.append(copy)
         arriving = State.DELAYED if delay > 0 else State.READY
-        self.move(copy, EventKind.MOVE, arriving, (reason, message, old))
+        self.move(copy, EventKind.MOVE, arriving, (reason, message, old, False))
         copy["crosses"] = False
         self.arrived(copy)
         if not burial:

@@ -24,16 +24,16 @@ def shortening(task, most_percent_ms):
     return most_percent_ms * share // 100 >> 32
 
 
-NO_CAUSE = ("", "", "")
-"""Cause of an event that has none: its reason, message and target."""
+NO_CAUSE = ("", "", "", False)
+"""Cause of an event that has none: its reason, message, target, and whether an attempt failed."""
 
 
-def cause_of(failure, reason=""):
+def cause_of(failure, reason="", *, is_counted=False):
     """Return the cause of an event after a failure; ``reason`` stands for a missing class."""
     if failure is None:
-        return (reason, "", "")
+        return (reason, "", "", is_counted)
     message = failure.message.encode()[:256].decode(errors="ignore")
-    return (failure.type or reason, message, "")
+    return (failure.type or reason, message, "", is_counted)
 
 
 class NaiveRetrying:
@@ -87,7 +87,7 @@ class NaiveRetrying:
         task["failed"] += 1
         self.note(task, CountedOperation.FAIL)
         if fatal or (policy.attempts_max and task["failed"] >= policy.attempts_max):
-            cause = cause_of(failure, "ATTEMPTS_EXHAUSTED")
+            cause = cause_of(failure, "ATTEMPTS_EXHAUSTED", is_counted=True)
             return self.give_up(task, kind, policy.exhausted, cause)
         delay = release.delay_ms
         if delay is None:
@@ -95,7 +95,7 @@ class NaiveRetrying:
             delay = int(min(policy.backoff_ms * growth, policy.backoff_ms_max))
             delay -= shortening(task, delay * policy.jitter_percent)
         self.take_position(task, release)
-        self.put_back(task, kind, release, delay, cause_of(failure))
+        self.put_back(task, kind, release, delay, cause_of(failure, is_counted=True))
         return None
 
     def take_position(self, task, release):
@@ -157,7 +157,7 @@ class NaiveRetrying:
         while room > 0 and (over := self.surplus()):
             buried = self.of(over[0], State.BURIED)
             first = min(buried, key=lambda task: (task["rank"], task["id"]))
-            self.move(first, EventKind.DELETE, State.GONE, ("BURIED_MAX", "", ""))
+            self.move(first, EventKind.DELETE, State.GONE, ("BURIED_MAX", "", "", False))
             self.steps -= 1
             room -= 1
 

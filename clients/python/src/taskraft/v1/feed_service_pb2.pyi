@@ -614,6 +614,7 @@ class ChangeEvent(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FAILED_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """Sequence number, from 0 and without gaps within the partition."""
     revision: _builtins.int
@@ -671,6 +672,10 @@ class ChangeEvent(_message.Message):
     """The other task, as "tube/id": the task in the other tube of a move, or the dependency that
     failed.
     """
+    attempt_failed: _builtins.bool
+    """True: the event ended an attempt that failed and counts for the retry policy, as TubeCalls.fail
+    counts it. False in events that development builds stored without this field.
+    """
     @_builtins.property
     def content(self) -> _task_pb2.TaskSpec:
         """With ReadChangesRequest.contents: the requested parts of the task as the called node stores them
@@ -704,10 +709,11 @@ class ChangeEvent(_message.Message):
         fingerprint: _builtins.int = ...,
         target: _builtins.str = ...,
         content: _task_pb2.TaskSpec | None = ...,
+        attempt_failed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "content", b"content", "created_ms", b"created_ms", "fingerprint", b"fingerprint", "from_state", b"from_state", "kind", b"kind", "message", b"message", "outcome", b"outcome", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "target", b"target", "task_id", b"task_id", "to_state", b"to_state", "tube", b"tube", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "attempt_failed", b"attempt_failed", "content", b"content", "created_ms", b"created_ms", "fingerprint", b"fingerprint", "from_state", b"from_state", "kind", b"kind", "message", b"message", "outcome", b"outcome", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "target", b"target", "task_id", b"task_id", "to_state", b"to_state", "tube", b"tube", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -743,6 +749,7 @@ class ChangeColumns(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FAILED_FIELD_NUMBER: _builtins.int
     seq: _builtins.bytes
     """Int64: sequence numbers. Empty: from_seq, from_seq + 1, and so on."""
     revision: _builtins.bytes
@@ -787,6 +794,8 @@ class ChangeColumns(_message.Message):
     """Int64: fingerprints of failures."""
     target: _builtins.bytes
     """Int32: other tasks, as "tube/id", as indexes into texts."""
+    attempt_failed: _builtins.bytes
+    """Int8: 1 if the event ended an attempt that failed and counts for the retry policy, else 0."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of tubes."""
@@ -824,10 +833,11 @@ class ChangeColumns(_message.Message):
         message: _builtins.bytes = ...,
         fingerprint: _builtins.bytes = ...,
         target: _builtins.bytes = ...,
+        attempt_failed: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "created_ms", b"created_ms", "fingerprint", b"fingerprint", "from_state", b"from_state", "kind", b"kind", "message", b"message", "outcome", b"outcome", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "target", b"target", "task_id", b"task_id", "texts", b"texts", "to_state", b"to_state", "tube", b"tube", "tubes", b"tubes", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "attempt_failed", b"attempt_failed", "created_ms", b"created_ms", "fingerprint", b"fingerprint", "from_state", b"from_state", "kind", b"kind", "message", b"message", "outcome", b"outcome", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "target", b"target", "task_id", b"task_id", "texts", b"texts", "to_state", b"to_state", "tube", b"tube", "tubes", b"tubes", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
