@@ -39,6 +39,10 @@ class EdgeCommand(IntEnum):
     FLUSH = 5
 
 
+_FINISH: Final = int(EdgeCommand.FINISH)
+_NUMBERS: Final[Mapping[grpc.StatusCode, int]] = {code: code.value[0] for code in grpc.StatusCode}
+
+
 class NativeCall:
     """The server's side of one call; a ``ServerContext``.
 
@@ -92,7 +96,8 @@ class NativeCall:
         self._certificate = certificate
         self._command = command
         self._flushes = flushes
-        self._received: deque[bytes] = deque()
+        self._received: deque[bytes] | None = None
+        """Messages that the handler has not read; most handlers get their only request directly."""
         self._reader: asyncio.Future[None] | None = None
         self._writers: deque[asyncio.Future[None]] | None = None
         self._is_half_closed = False
@@ -195,11 +200,12 @@ class NativeCall:
         """Send the status, after a last message if there is one."""
         if not self.has_ended:
             self.end()
-            status: int = code.value[0]
-            self._command((EdgeCommand.FINISH, self._number, status, details, metadata, answer))
+            self._command((_FINISH, self._number, _NUMBERS[code], details, metadata, answer))
 
     def message_came(self, message: bytes) -> None:
         """Hand a message to the handler."""
+        if self._received is None:
+            self._received = deque()
         self._received.append(message)
         self._wake_reader()
 
