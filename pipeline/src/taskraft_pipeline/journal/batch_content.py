@@ -16,7 +16,7 @@ from taskraft_pipeline.journal.journal import sync_folder
 from taskraft_pipeline.journal.manifest import DataFile, HeldRange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 INSPECTED: Final = ["feed_partition", "seq", "ts"]
@@ -48,7 +48,7 @@ def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> BatchConten
     files, tables = [], []
     for path in sorted(folder.rglob("*.parquet")):
         data = path.read_bytes()
-        table = pq.read_table(pa.BufferReader(data), columns=INSPECTED)
+        table = read_columns(data, INSPECTED)
         place = path.relative_to(root).as_posix()
         files.append(DataFile(place, table.num_rows, len(data), hashlib.sha256(data).hexdigest()))
         tables.append(table)
@@ -68,6 +68,15 @@ def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> BatchConten
         for partition in np.unique(partitions)
     }
     return BatchContent(held, int(times_ms.min()), int(times_ms.max()), tuple(files))
+
+
+def read_columns(data: bytes, columns: Sequence[str]) -> pa.Table:
+    """Return columns of a Parquet file, read in this thread.
+
+    The threads of Arrow sometimes abort a process that ends soon after their work.
+    """
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
+        return file.read(columns=list(columns), use_threads=False)
 
 
 def dense_range(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], folder: Path) -> HeldRange:

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from taskraft_pipeline.errors import JournalRefused
-from taskraft_pipeline.journal.batch_content import sync
+from taskraft_pipeline.journal.batch_content import read_columns, sync
 from taskraft_pipeline.journal.generation import EventsFile, Generation
 from taskraft_pipeline.journal.journal import publish, spark_path, sync_folder
 from taskraft_pipeline.journal.loading import read_files
@@ -155,7 +154,7 @@ def describe_files(folder: Path, root: Path) -> list[EventsFile]:
 def describe_file(path: Path, root: Path) -> EventsFile:
     """Return the description of a Parquet file."""
     data = path.read_bytes()
-    times = pq.read_table(pa.BufferReader(data), columns=["ts"])["ts"]
+    times = read_columns(data, ["ts"])["ts"]
     span = pc.min_max(times.cast(pa.int64())).as_py()
     return EventsFile(
         path=path.relative_to(root).as_posix(),

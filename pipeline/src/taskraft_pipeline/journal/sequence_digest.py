@@ -63,7 +63,8 @@ class SequenceDigest:
     def add_file(self, path: Path) -> None:
         """Add the events of a Parquet file."""
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(STEP, columns=["feed_partition", "seq"]):
+            columns = ["feed_partition", "seq"]
+            for batch in file.iter_batches(STEP, columns=columns, use_threads=False):
                 partitions = batch["feed_partition"].to_numpy()
                 numbers = batch["seq"].to_numpy()
                 for partition in np.unique(partitions):
