@@ -6,6 +6,7 @@ Each command imports its dependencies when it runs, so that help and usage error
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from taskraft.cli.options import examples
+from taskraft_pipeline.command_group import PipelineGroup
 from taskraft_pipeline.command_options import settings, spark_options, target_option
-from taskraft_pipeline.errors import PipelineError
 from taskraft_pipeline.plan_commands import PLAN_COMMANDS
 
 if TYPE_CHECKING:
@@ -33,24 +34,6 @@ EXIT_PROBLEMS: Final = 1
 EXIT_EMPTY: Final = 3
 EXIT_NOT_READ: Final = 4
 """The manifests and the sizes of the files have no problem, but the files were not read."""
-
-
-class PipelineGroup(click.Group):
-    """The command group: prints failures in one line."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        """Run a command; print a failure in one line."""
-        try:
-            return super().invoke(ctx)
-        except PipelineError as error:
-            raise click.ClickException(str(error)) from error
-        except Exception as error:
-            from taskraft_pipeline.spark_failures import failure_text
-
-            told = failure_text(error)
-            if told is None:
-                raise
-            raise click.ClickException(told) from error
 
 
 @click.group(
@@ -135,8 +118,12 @@ def export(
                 interval_ms=interval_seconds * 1_000 if follow else None,
                 on_published=print_progress,
             )
-            wait_for_end(query, OutageWatch(parsed, lambda text: click.echo(text, err=True)))
-    print_verdict(journal.root, is_deep=False)
+            watch = OutageWatch(parsed, lambda text: click.echo(text, err=True))
+            number = wait_for_end(query, watch)
+            if number and not follow:
+                signal.raise_signal(number)
+    if print_verdict(journal.root, is_deep=False) == EXIT_PROBLEMS:
+        raise SystemExit(EXIT_PROBLEMS)
 
 
 def print_progress(progress: PublishedBatch) -> None:

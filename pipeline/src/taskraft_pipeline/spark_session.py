@@ -12,21 +12,29 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from taskraft.cli.stop_signals import StopSignals
 from taskraft_pipeline import java
 from taskraft_pipeline.doctor import examine_version
 from taskraft_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame
 
 EMBEDDED: Final = "local[*,3]"
 """All cores, with three attempts per task; plain ``local[*]`` has only one."""
@@ -90,6 +98,8 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Run Spark for the duration of the context.
 
+    A signal while Spark starts or stops takes effect afterwards.
+
     Args:
         name: name of the application.
         master: Spark master; "local..." runs in this process, "sc://host:port" is a Spark Connect
@@ -114,17 +124,72 @@ def spark_session(
     if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = str(worker_python(scratch))
         chosen |= embedded(scratch, is_brief=is_brief, is_endless=is_endless)
-    for key, value in {**chosen, **(settings or {})}.items():
+    chosen |= settings or {}
+    for key, value in chosen.items():
         builder = builder.config(key, value)
-    try:
-        with quiet(scratch / "stderr.txt"):
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        with signals_deferred(), quiet(scratch / "stderr.txt"):
+            if not is_remote:
+                start_context({**chosen, "spark.app.name": name, "spark.master": master})
             spark = builder.getOrCreate()
-        try:
-            yield spark
-        finally:
-            spark.stop()
+            stack.callback(stop_session, spark)
+        yield spark
+
+
+def start_context(settings: Mapping[str, str]) -> None:
+    """Start the JVM and the context of Spark, in a thread of its own.
+
+    In the main thread, Spark would install a handler of SIGINT that calls the JVM in the middle of
+    another call, and prints tracebacks.
+    """
+    conf = SparkConf().setAll(list(settings.items()))
+    with ThreadPoolExecutor(1) as starter:
+        starter.submit(SparkContext.getOrCreate, conf).result()
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop Spark; signals take effect afterwards.
+
+    A JVM that does not stop in order, which PySpark warns of, ends with this process.
+    """
+    with signals_deferred(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown", RuntimeWarning)
+        spark.stop()
+
+
+@contextlib.contextmanager
+def cached(rows: DataFrame) -> Iterator[None]:
+    """Let Spark compute the rows of a DataFrame once during the block.
+
+    After a signal, the rows stay until Spark stops, because their removal would wait for the
+    interrupted query.
+    """
+    rows.persist()
+    try:
+        yield
+    except Exception:
+        rows.unpersist()
+        raise
+    rows.unpersist()
+
+
+@contextlib.contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Let SIGINT and SIGTERM take effect after the block; no effect in other threads than main.
+
+    An interrupted start would leave a JVM that never ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stop = StopSignals()
+    try:
+        with stop:
+            yield
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if stop.count:
+            signal.raise_signal(stop.number)
 
 
 def embedded(scratch: Path, *, is_brief: bool, is_endless: bool) -> dict[str, str]:

@@ -15,6 +15,7 @@ from taskraft_pipeline.analytics.wait_targets import WaitTargets
 from taskraft_pipeline.errors import JournalRefused
 from taskraft_pipeline.journal.journal import read_json, spark_path
 from taskraft_pipeline.journal.loading import Selection, load, selected_files
+from taskraft_pipeline.spark_session import cached
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,13 +66,11 @@ def analyse(
         events = load(
             spark, journal, since=since, until=since + timedelta(days=1), columns=EVENT_COLUMNS
         )
-        events = events.withColumn("wait_target_ms", targets.column()).persist()
-        try:
+        events = events.withColumn("wait_target_ms", targets.column())
+        with cached(events):
             for name, compute in TABLES.items():
                 place = spark_path(folder / name / f"date={date}")
                 compute(events).drop("date").coalesce(1).write.mode("overwrite").parquet(place)
-        finally:
-            events.unpersist()
         known = {**known, date: counts[date]}
         _write_state(folder, journal, targets, known)
     return Analysed(tuple(dates), sum(counts[date] for date in dates))

@@ -5,7 +5,6 @@ The reads of the export run in other processes, whose messages a user does not s
 
 from __future__ import annotations
 
-import itertools
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -71,7 +70,8 @@ class OutageWatch:
         elif now - self._told_at < REPEAT_SECONDS:
             return
         self._told_at = now
-        self._tell(f"waiting since {now - self._since:.0f} s: {cause}")
+        waited = f" since {now - self._since:.0f} s" if now > self._since else ""
+        self._tell(f"waiting for the nodes{waited}: {cause}")
 
     def _answered(self) -> None:
         if self._since is not None:
@@ -81,7 +81,7 @@ class OutageWatch:
 
 def wait_for_end(
     query: StreamingQuery, watch: OutageWatch, pause: Callable[[float], object] = time.sleep
-) -> None:
+) -> int:
     """Wait until a query ends; SIGINT and SIGTERM stop the query.
 
     No call to the JVM waits, because PySpark prints tracebacks if a signal interrupts such a call.
@@ -91,17 +91,21 @@ def wait_for_end(
         watch: gets a check every 5 s.
         pause: waits for a number of seconds.
 
+    Returns:
+        Number of the signal that stopped the query; 0 if the query ended by itself.
+
     Raises:
         PySparkException: the query failed.
     """
     with StopSignals() as stop:
-        for turn in itertools.count(1):
-            if stop.count:
-                query.stop()
-                return
+        turn = 0
+        while not stop.count:
             if not query.isActive:
                 query.awaitTermination()
-                return
+                return 0
             pause(POLL_SECONDS)
+            turn += 1
             if turn % POLLS_PER_CHECK == 0:
                 watch.check()
+        query.stop()
+        return stop.number

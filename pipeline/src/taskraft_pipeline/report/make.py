@@ -12,6 +12,7 @@ from taskraft_pipeline.report.changes import changes, last_report
 from taskraft_pipeline.report.compute import COLUMNS, compute
 from taskraft_pipeline.report.page import page
 from taskraft_pipeline.report.tables import as_json, as_text, csv_files
+from taskraft_pipeline.spark_session import cached
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,13 +34,10 @@ def report_from_feed(spark: SparkSession, endpoints: str, tubes: Sequence[str] =
         .option("columns", ",".join(COLUMNS))
         .option("tubes", ",".join(tubes))
         .load()
-        # Read once for five queries; Spark spills to disk if memory is short.
-        .persist()
     )
-    try:
+    # Read once for five queries; Spark spills to disk if memory is short.
+    with cached(changes):
         return compute(changes, "change feed", is_filtered=bool(tubes))
-    finally:
-        changes.unpersist()
 
 
 def report_from_journal(spark: SparkSession, folder: str, tubes: Sequence[str] = ()) -> Report:
