@@ -121,7 +121,9 @@ class RaftDriver:
         applying waits for the next pump, because the next entry is proposed before: the followers
         then work while this member applies."""
         self._has_committed = False
-        """Whether entries were committed since the last pump that applied entries."""
+        """Whether entries were committed since ``before_applying`` was called."""
+        self._gives_way = False
+        """Whether this pump leaves committed entries to the next one."""
         self._is_alive_told = False
         """Whether an activity report was sent to the leader in this tick."""
         self._soft_state = SoftState(NO_MEMBER, RaftRole.FOLLOWER)
@@ -290,7 +292,7 @@ class RaftDriver:
             self._reads.begin_round()
         while core.has_ready():
             self._perform(core.ready())
-        if self._applier.has_work and not self._waits_for_proposal():
+        if self._applier.has_work and not self._gives_way:
             # Apply one slice only, so that the event loop can run other work.
             self._applier.advance()
             while core.has_ready():
@@ -301,19 +303,24 @@ class RaftDriver:
             self._writer.advance()
             while core.has_ready():
                 self._perform(core.ready())
-        self._is_pumping = False
+        self._is_pumping = self._gives_way = False
         snapshot = self._writer.next_snapshot
         if snapshot is not None and self._applier.is_idle:
             self._installer.begin(snapshot)
         if self._applier.has_work:
             self._effects.request_pump()
 
-    def _waits_for_proposal(self) -> bool:
-        """Return whether the next entry is proposed before the committed entries are applied."""
-        if not self._has_committed:
-            return False
+    def _let_propose(self, to_peers: list[Message]) -> list[Message]:
+        """Ask for the next entry after a commit; return the messages that must be sent anyway.
+
+        The next entry tells the followers too what is committed, so that messages without entries
+        are not needed. If the entry does not follow after all, the next heartbeat tells.
+        """
         self._has_committed = False
-        return self._soft_state.role is RaftRole.LEADER and self.before_applying()
+        self._gives_way = self._soft_state.role is RaftRole.LEADER and self.before_applying()
+        if not self._gives_way:
+            return to_peers
+        return [one for one in to_peers if one.kind is not MessageKind.APPEND or one.entries]
 
     def _perform(self, ready: Ready) -> None:
         to_peers: list[Message] = []
@@ -334,6 +341,8 @@ class RaftDriver:
                 assert to == APPLY_WORKER
                 self._applier.put(message)
                 self._has_committed = True
+        if self._has_committed:
+            to_peers = self._let_propose(to_peers)
         # Send before the local fsync starts, so that the peers' fsyncs overlap with it.
         if to_peers:
             self.counters.sent += len(to_peers)

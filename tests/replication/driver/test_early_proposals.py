@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskraft_replication.core.types import MemberId, Message, MessageKind
+from taskraft_replication.core.types import LogIndex, MemberId, Message, MessageKind
 from tests.replication.driver.stand_ins import Waiting
 from tests.replication.driver.test_driver import Watched, append_of, entries
 from tests.replication.promising_member import SELF
@@ -23,6 +23,7 @@ def test_the_next_entry_is_sent_before_the_committed_ones_are_applied(member):
     first, second = Waiting(), Waiting()
     member.driver.propose(b"first", first)
     member.settle()
+    member.take_sent()
     asked = []
 
     def ask() -> bool:
@@ -38,13 +39,28 @@ def test_the_next_entry_is_sent_before_the_committed_ones_are_applied(member):
     assert member.machine.applied_index == applied, "applying waits for one pump"
     assert member.is_pump_due
     assert member.driver.is_committed
-    member.take_sent()
+    assert not member.take_sent(), "the next entry tells the followers what is committed"
     member.driver.propose(b"second", second)
     member.driver.pump()
-    assert [(m.to, len(m.entries)) for m in member.take_sent() if m.entries] == [(2, 1), (3, 1)]
+    commit = LogIndex(core.last_index - 1)
+    sent = [(m.to, len(m.entries), m.commit) for m in member.take_sent()]
+    assert sent == [(2, 1, commit), (3, 1, commit)]
     assert first.result == 1
     assert not second.done()
     assert asked == [applied], "the leader asks once for each commit"
+
+
+def test_without_a_next_entry_the_followers_hear_of_the_commit_at_once(member):
+    member.lead()
+    member.acknowledge()
+    member.acknowledge(3)
+    member.driver.propose(b"only", Waiting())
+    member.settle()
+    member.take_sent()
+    member.acknowledge()
+    commit = member.driver.core.last_index
+    sent = [(m.to, len(m.entries), m.commit) for m in member.take_sent()]
+    assert sent == [(2, 0, commit), (3, 0, commit)]
 
 
 def test_a_follower_applies_at_once(member):
