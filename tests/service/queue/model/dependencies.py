@@ -125,7 +125,7 @@ class NaiveDependencies:
             message = f"{place}: {outcome.name}"
             task["failure"] = Failure("DEPENDENCY_FAILED", message)
             if waits["on_failure"] is OnDependencyFailure.CANCEL:
-                cause = ("DEPENDENCY_FAILED", message, place)
+                cause = ("DEPENDENCY_FAILED", message, place, False)
                 self.move(task, EventKind.DEPENDENCY_FAILED, State.GONE, cause)
                 return
         if not waits["on"]:
