@@ -421,8 +421,8 @@ def test_a_snapshot_of_a_newer_cluster_version_names_the_version(tmp_path, machi
 
 def test_snapshots_and_the_feed_follow_the_cluster_version(tmp_path, monkeypatch):
     """A later build has later formats; before the raise, it writes the formats before."""
-    later_feed, later_snapshot = 4, 3
     own = versions.FORMATS[versions.LOWEST]
+    later_feed, later_snapshot = own.feed + 1, own.snapshot + 1
     later = versions.Formats(own.state, later_feed, later_snapshot, own.digest)
     formats = {versions.LOWEST: own, 2: later}
     monkeypatch.setattr(cluster_version, "FORMATS", formats)
