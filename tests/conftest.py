@@ -65,13 +65,22 @@ def pytest_runtest_call():
         os.environ.update(before)
 
 
+def required_of(item):
+    """Return the markers of a test that may be required, with their variables.
+
+    Before the edge is built, other programs may be required, but no test over the edge.
+    """
+    own = {name: one for name, one in REQUIRED_BY.items() if item.get_closest_marker(name)}
+    return {"edge": own["edge"]} if "edge" in own else own
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     """Turn the skip of a required test into a failure that keeps the skip's reason."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail"):
-        for marker, variable in REQUIRED_BY.items():
-            if item.get_closest_marker(marker) and os.environ.get(variable):
+        for variable in required_of(item).values():
+            if os.environ.get(variable):
                 report.outcome = "failed"
                 report.longrepr = f"{variable} is set, but: {report.longrepr[2]}"
     return report
