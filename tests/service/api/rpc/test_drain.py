@@ -57,8 +57,9 @@ async def test_a_stopping_server_says_goodbye_and_ends_the_call_in_progress(edge
         stopping = asyncio.ensure_future(server.stop(60))
         while (await anext(frames))[0] != GOAWAY:
             pass
-        with pytest.raises(ConnectionError):  # the listener is closed
-            await asyncio.open_connection("127.0.0.1", port)
+        if edge == "native":  # grpc.aio closes its listener at any time after the GOAWAY
+            with pytest.raises(ConnectionError):
+                await asyncio.open_connection("127.0.0.1", port)
         writer.write(part_of_message(1, 1, 1))
         while (await anext(frames))[0] != DATA:
             pass
