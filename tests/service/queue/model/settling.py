@@ -123,7 +123,7 @@ class NaiveSettling:
                 # The settlement ends the task, so the task needs no capacity.
                 if task["cancelled"]:
                     return None
-                full = self.no_room(target, [task], self.more(task, settlement.update))
+                full = alone and self.no_room(target, [task], self.more(task, settlement.update))
                 if full:
                     return full
         place = self.tube(getattr(settlement, "move_to", "")) or task["tube"]
@@ -131,28 +131,71 @@ class NaiveSettling:
         return wrong or (self.grows_too_much(task, settlement) if alone else None)
 
     def unfit_together(self, lines):
-        ended, moved, added, grown = set(), {}, {}, {}
+        """Return why the settlements cannot all be applied, or None.
+
+        A settlement may use the capacity that an earlier one frees. ``gains`` has the tasks and the
+        bytes that each tube gains, by its number.
+        """
+        ended, gains = set(), {tube["number"]: [0, 0] for tube in self.tubes}
         for settlement, token in lines:
             stale = token in ended
             refusal = Reason.LEASE_STALE if stale else self.unfit(settlement, token, alone=False)
-            if not refusal and isinstance(settlement, Release) and settlement.move_to:
-                moved.setdefault(settlement.move_to, []).append(self.holder(token))
-                target = self.tube(settlement.move_to)
-                more = self.more(self.holder(token), settlement.update)
-                added[settlement.move_to] = added.get(settlement.move_to, 0) + more
-                arrived = moved[settlement.move_to]
-                refusal = self.no_room(target, arrived, added[settlement.move_to])
-            elif not refusal:
-                task = self.holder(token)
-                least = self.stays_with(task, settlement)
-                place = task["tube"]["number"]
-                grown[place] = grown.get(place, 0) + least
-                refusal = self.too_big(task["tube"], grown[place], least)
             if refusal:
                 return refusal
+            self.shift(gains, self.holder(token), settlement)
+            full = any(self.overflows(tube, *gains[tube["number"]]) for tube in self.tubes)
+            if full and not self.owes_room:
+                return Reason.TUBE_FULL
             if not isinstance(settlement, Touch):
                 ended.add(token)
         return None
+
+    def shift(self, gains, task, settlement):
+        """Add what the tubes gain by a settlement."""
+        is_kept = isinstance(settlement, (Touch, Reject))
+        more = 0 if is_kept else self.more(task, settlement.update)
+        own, place = task["tube"], self.place_after(gains, task, settlement, more)
+        if place is own:
+            gains[own["number"]][1] += more
+            return
+        gains[own["number"]][0] -= 1
+        gains[own["number"]][1] -= len(task["body"])
+        if place:
+            gains[place["number"]][0] += 1
+            gains[place["number"]][1] += len(task["body"]) + more
+
+    def place_after(self, gains, task, settlement, more):
+        """Return the tube of a task after its settlement; None: the task leaves the queue."""
+        policy = task["retry"] or task["tube"]["view"].options.retry
+        exhausted = None
+        match settlement:
+            case Ack() if self.leaves(task, settlement):
+                return None
+            case Release() if task["cancelled"]:
+                return None
+            case Release(move_to=name) if name:
+                return self.tube(name)
+            case Release(failure=failure, uncounted=False) if failure is not None:
+                used_up = 0 < policy.attempts_max <= task["failed"] + 1
+                exhausted = policy.exhausted if used_up or failure.fatal else None
+            case Reject():
+                exhausted = Exhausted.DEAD_LETTER
+        if exhausted is Exhausted.REMOVE:
+            return None
+        target = self.tube(task["tube"]["view"].options.dead_letter_tube)
+        if exhausted is not Exhausted.DEAD_LETTER or not target or self.barred(target, task):
+            return task["tube"]
+        tasks, size = gains[target["number"]]
+        full = self.overflows(target, tasks + 1, size + len(task["body"]) + more)
+        return task["tube"] if full else target
+
+    def overflows(self, tube, tasks, size):
+        """Return whether a tube that gains tasks or bytes exceeds its capacity."""
+        options, held = tube["view"].options, self.of(tube, *State)
+        held_bytes = sum(len(task["body"]) for task in held)
+        return (0 < options.capacity_tasks < len(held) + tasks and tasks > 0) or (
+            0 < options.capacity_bytes < held_bytes + size and (size > 0 or tasks > 0)
+        )
 
     def reject(self, task, reject):
         self.fail(task, reject.failure)
