@@ -29,6 +29,17 @@ impl Budget {
     }
 }
 
+/// The budgets of a server.
+#[derive(Debug)]
+pub struct Budgets {
+    /// For the messages of unknown clients that no handler has demanded.
+    pub unknown: Rc<Budget>,
+    /// For the small messages of known clients.
+    pub small: Rc<Budget>,
+    /// For messages that a handler has demanded.
+    pub large: Rc<Budget>,
+}
+
 /// The part of a budget that one message holds; freed when dropped.
 #[derive(Debug)]
 pub struct Share {
@@ -43,9 +54,23 @@ impl Share {
         Self { budget: Rc::clone(budget), bytes: 0 }
     }
 
-    /// Makes the share as large as a message is now; returns false if the budget has no room.
+    /// Holds the bytes that a message has now in a budget, which may be another one than before.
+    ///
+    /// Returns false, and changes nothing, if the budget has no room.
     #[must_use]
-    pub fn grow_to(&mut self, bytes: usize) -> bool {
+    pub fn hold(&mut self, budget: &Rc<Budget>, bytes: usize) -> bool {
+        if Rc::ptr_eq(&self.budget, budget) {
+            return self.resize(bytes);
+        }
+        let mut moved = Self::of(budget);
+        let has_room = moved.resize(bytes);
+        if has_room {
+            *self = moved;
+        }
+        has_room
+    }
+
+    fn resize(&mut self, bytes: usize) -> bool {
         let others = self.budget.held() - self.bytes;
         if bytes > self.bytes && others + bytes > self.budget.bytes_max {
             return false;
@@ -53,17 +78,6 @@ impl Share {
         self.budget.held.store(others + bytes, Relaxed);
         self.bytes = bytes;
         true
-    }
-
-    /// Moves the share to another budget; returns false, and changes nothing, without room there.
-    #[must_use]
-    pub fn move_to(&mut self, budget: &Rc<Budget>) -> bool {
-        let mut moved = Self::of(budget);
-        let has_room = moved.grow_to(self.bytes);
-        if has_room {
-            *self = moved;
-        }
-        has_room
     }
 }
 
@@ -81,11 +95,11 @@ mod tests {
     fn shares_of_a_budget_have_a_common_bound() {
         let budget = Budget::new(10, Arc::default());
         let (mut first, mut second) = (Share::of(&budget), Share::of(&budget));
-        assert!(first.grow_to(6) && second.grow_to(4));
-        assert!(!second.grow_to(5));
+        assert!(first.hold(&budget, 6) && second.hold(&budget, 4));
+        assert!(!second.hold(&budget, 5));
         assert_eq!(budget.held(), 10);
         drop(first);
-        assert!(second.grow_to(5));
+        assert!(second.hold(&budget, 5));
         assert_eq!(budget.held(), 5);
     }
 
@@ -93,9 +107,9 @@ mod tests {
     fn a_share_moves_to_another_budget_with_room() {
         let (from, to) = (Budget::new(10, Arc::default()), Budget::new(4, Arc::default()));
         let mut share = Share::of(&from);
-        assert!(share.grow_to(5) && !share.move_to(&to));
+        assert!(share.hold(&from, 5) && !share.hold(&to, 5));
         assert_eq!((from.held(), to.held()), (5, 0));
-        assert!(share.grow_to(4) && share.move_to(&to));
+        assert!(share.hold(&to, 4));
         assert_eq!((from.held(), to.held()), (0, 4));
     }
 }

@@ -24,12 +24,22 @@ use crate::{
     limits::{AHEAD_BYTES, AHEAD_MESSAGES},
     outbound::{Outbound, Progress},
     server::{CallPermit, Hub},
+    standing::Standing,
     status::{Code, Status},
 };
 
 /// Time for which the refusal of a call waits for the first bytes of the client. The client library
 /// of Python reports an internal error instead of the status if it still writes at the end.
 const REFUSAL_PATIENCE: Duration = Duration::from_millis(50);
+
+/// The other end of a call.
+#[derive(Debug)]
+pub struct Client {
+    /// The client, as Python sees it.
+    pub peer: Arc<Peer>,
+    /// Whether the client is known.
+    pub standing: Rc<Standing>,
+}
 
 /// Number of messages of a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -76,7 +86,7 @@ enum Step {
 }
 
 /// Serves a call until it has its status.
-pub async fn serve(hub: Rc<Hub>, peer: Arc<Peer>, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+pub async fn serve(hub: Rc<Hub>, client: Client, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
     let (parts, mut body) = request.into_parts();
     let mut outbound = Outbound::new(respond, hub.limits.sent_bytes);
     let (head, kind, permit) = match admit(&hub, &parts) {
@@ -89,11 +99,14 @@ pub async fn serve(hub: Rc<Hub>, peer: Arc<Peer>, request: Request<RecvStream>, 
             return outbound.abort(&status);
         }
     };
-    let frames = Frames::new(head.compression, hub.limits.received_bytes, &hub.small, &hub.large);
+    let Client { peer, standing } = client;
+    let budgets = Rc::clone(&hub.budgets);
+    let frames = Frames::new(head.compression, hub.limits.received_bytes, budgets, Rc::clone(&standing));
     let deadline = head.timeout.map(|timeout| Box::pin(sleep(timeout)));
     let mut call = Call {
         hub,
         permit,
+        standing,
         inbound: Inbound::new(body, frames),
         outbound,
         deadline,
@@ -156,6 +169,7 @@ enum Stage {
 struct Call {
     hub: Rc<Hub>,
     permit: CallPermit,
+    standing: Rc<Standing>,
     inbound: Inbound,
     outbound: Outbound,
     deadline: Option<Pin<Box<Sleep>>>,
@@ -299,6 +313,7 @@ impl Call {
             metadata: head.metadata,
             timeout: head.timeout.map(|timeout| timeout.saturating_sub(began.elapsed())),
             peer,
+            is_known: self.standing.is_known(),
             message,
         });
     }
@@ -315,6 +330,10 @@ impl Call {
             Command::Finish(ending) => {
                 self.stage = Stage::Ending;
                 self.outbound.finish(ending)
+            }
+            Command::Known => {
+                self.standing.note_known();
+                Ok(())
             }
             Command::Read(messages, bytes) => {
                 self.ahead_messages = self.ahead_messages.saturating_sub(messages);

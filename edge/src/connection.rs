@@ -20,12 +20,13 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
-    call,
+    call::{self, Client},
     conduct::{Conduct, IDLE, NO_REPLY_TO_SETTINGS},
     counters::Limit,
     exchange::Peer,
-    limits::{CONNECTION_WINDOW_BYTES, Limits, STREAM_WINDOW_BYTES},
+    limits::{CONNECTION_WINDOW_BYTES, Limits, STREAM_WINDOW_BYTES, UNKNOWN_WINDOW_BYTES},
     server::Hub,
+    standing::Standing,
     transport::Transport,
     watched,
 };
@@ -92,9 +93,10 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     let limits = &hub.limits;
     let conduct = Rc::new(RefCell::new(Conduct::new(limits.client_ping, Arc::clone(&hub.counters), Instant::now())));
     let transport = Transport::new(stream, Rc::clone(&conduct));
+    let window = if hub.knows_clients { CONNECTION_WINDOW_BYTES } else { UNKNOWN_WINDOW_BYTES };
     let handshake = server::Builder::new()
         .initial_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .initial_connection_window_size(window)
         .max_concurrent_streams(limits.calls_per_connection)
         .max_header_list_size(HEADERS_MARGIN * limits.metadata_bytes)
         .max_pending_accept_reset_streams(RESET_CALLS_MAX)
@@ -123,6 +125,7 @@ struct Connection<S> {
     pings: Option<PingPong>,
     conduct: Rc<RefCell<Conduct>>,
     peer: Arc<Peer>,
+    standing: Rc<Standing>,
     calls: Rc<Calls>,
     opened_at: Instant,
     pinged_at: Option<Instant>,
@@ -138,7 +141,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
         let now = Instant::now();
         let pings = http.ping_pong();
         let calls = Rc::new(Calls { count: Cell::new(0), idle_since: Cell::new(now) });
-        Self { hub, http, pings, conduct, peer, calls, opened_at: now, pinged_at: None }
+        let standing = Rc::new(Standing::new(hub.knows_clients));
+        Self { hub, http, pings, conduct, peer, standing, calls, opened_at: now, pinged_at: None }
     }
 
     async fn run(mut self) {
@@ -153,7 +157,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
             tokio::select! {
                 accepted = self.http.accept() => match accepted {
                     Some(Ok((request, respond))) => {
-                        let call = call::serve(Rc::clone(&hub), Arc::clone(&self.peer), request, respond);
+                        let client = Client { peer: Arc::clone(&self.peer), standing: Rc::clone(&self.standing) };
+                        let call = call::serve(Rc::clone(&hub), client, request, respond);
                         let counted = self.calls.begin();
                         watched::spawn(hub.shared(), async move {
                             call.await;
@@ -176,6 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
                     }
                     timer = Box::pin(sleep(self.next_check(now)));
                 }
+                () = self.standing.became_known() => self.http.set_target_window_size(CONNECTION_WINDOW_BYTES),
                 _ = draining.changed(), if !is_drained => {
                     is_drained = true;
                     self.http.graceful_shutdown();

@@ -32,6 +32,8 @@ pub enum Limit {
     Received,
     /// A call was ended because its answer was too large.
     Sent,
+    /// A call was refused because unfinished messages of unknown clients held too many bytes.
+    UnfinishedUnknown,
     /// A call was refused because unfinished small messages held too many bytes.
     UnfinishedSmall,
     /// A call was refused because unfinished demanded messages held too many bytes.
@@ -45,7 +47,7 @@ pub enum Limit {
 }
 
 /// All limits, each with its name in the metrics.
-pub const LIMITS: [(Limit, &str); 17] = [
+pub const LIMITS: [(Limit, &str); 18] = [
     (Limit::Connections, "connections_max"),
     (Limit::Handshake, "handshake_ms"),
     (Limit::Idle, "idle_ms"),
@@ -58,6 +60,7 @@ pub const LIMITS: [(Limit, &str); 17] = [
     (Limit::Metadata, "metadata_bytes_max"),
     (Limit::Received, "received_bytes_max"),
     (Limit::Sent, "sent_bytes_max"),
+    (Limit::UnfinishedUnknown, "unfinished_unknown_bytes_max"),
     (Limit::UnfinishedSmall, "unfinished_small_bytes_max"),
     (Limit::Unfinished, "unfinished_bytes_max"),
     (Limit::Stall, "stall_ms"),
@@ -73,7 +76,9 @@ pub struct Counters {
     pub connections: AtomicUsize,
     /// Calls in progress.
     pub calls: AtomicUsize,
-    /// Bytes of the unfinished small messages.
+    /// Bytes of the unfinished messages of unknown clients.
+    pub unknown_bytes: Arc<AtomicUsize>,
+    /// Bytes of the unfinished small messages of known clients.
     pub small_bytes: Arc<AtomicUsize>,
     /// Bytes of the unfinished demanded messages.
     pub large_bytes: Arc<AtomicUsize>,
@@ -92,10 +97,11 @@ impl Counters {
 
     /// Returns what is in use now, by name.
     #[must_use]
-    pub fn in_use(&self) -> [(&'static str, usize); 4] {
+    pub fn in_use(&self) -> [(&'static str, usize); 5] {
         [
             ("connections", self.connections.load(Relaxed)),
             ("calls", self.calls.load(Relaxed)),
+            ("unfinished_unknown_bytes", self.unknown_bytes.load(Relaxed)),
             ("unfinished_small_bytes", self.small_bytes.load(Relaxed)),
             ("unfinished_bytes", self.large_bytes.load(Relaxed)),
         ]

@@ -44,6 +44,8 @@ pub enum Event {
         timeout: Option<Duration>,
         /// The client.
         peer: Arc<Peer>,
+        /// Whether Python has authenticated a call of the connection before.
+        is_known: bool,
         /// The request. `None`: the handler reads the messages of the call.
         message: Option<Bytes>,
     },
@@ -88,6 +90,8 @@ pub enum Command {
     Finish(Ending),
     /// Report sent bytes at once, until no message waits.
     Flush,
+    /// Note that the caller was authenticated, so the client of the connection is known.
+    Known,
 }
 
 /// The end of a call.

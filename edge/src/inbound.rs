@@ -13,10 +13,11 @@ use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;
 
 use crate::{
-    budget::{Budget, Share},
+    budget::{Budget, Budgets, Share},
     compression::Compression,
     counters::Limit,
-    limits::SMALL_MESSAGE_BYTES,
+    limits::{SMALL_MESSAGE_BYTES, UNKNOWN_WINDOW_BYTES},
+    standing::Standing,
     status::{Code, Status},
 };
 
@@ -125,8 +126,8 @@ impl Inbound {
 pub struct Frames {
     compression: Compression,
     bytes_max: usize,
-    large_budget: Rc<Budget>,
-    small_budget: Rc<Budget>,
+    budgets: Rc<Budgets>,
+    standing: Rc<Standing>,
     /// Bytes that belong to no complete message yet.
     buffer: BytesMut,
     share: Share,
@@ -140,22 +141,18 @@ pub struct Frames {
 impl Frames {
     /// Returns an empty buffer.
     ///
-    /// `bytes_max` is the maximum size of a decompressed message. Unfinished small messages count
-    /// in `small_budget`, demanded messages in `large_budget`.
+    /// `bytes_max` is the maximum size of a decompressed message. The standing of the client and the
+    /// demand of the handler decide in which of the budgets an unfinished message counts.
     #[must_use]
-    pub fn new(
-        compression: Compression,
-        bytes_max: usize,
-        small_budget: &Rc<Budget>,
-        large_budget: &Rc<Budget>,
-    ) -> Self {
+    pub fn new(compression: Compression, bytes_max: usize, budgets: Rc<Budgets>, standing: Rc<Standing>) -> Self {
+        let share = Share::of(if standing.is_known() { &budgets.small } else { &budgets.unknown });
         Self {
             compression,
             bytes_max,
-            large_budget: Rc::clone(large_budget),
-            small_budget: Rc::clone(small_budget),
+            budgets,
+            standing,
             buffer: BytesMut::new(),
-            share: Share::of(small_budget),
+            share,
             is_demanded: false,
             is_large_reported: false,
             expands: false,
@@ -165,7 +162,18 @@ impl Frames {
 
     fn demand(&mut self) -> Result<(), InboundError> {
         self.is_demanded = true;
-        if self.share.move_to(&self.large_budget) { Ok(()) } else { Err(no_room(Limit::Unfinished)) }
+        self.count_unfinished()
+    }
+
+    /// Returns the budget of the unfinished message, and the limit that the budget has.
+    fn budget(&self) -> (&Rc<Budget>, Limit) {
+        if self.is_demanded {
+            (&self.budgets.large, Limit::Unfinished)
+        } else if self.standing.is_known() {
+            (&self.budgets.small, Limit::UnfinishedSmall)
+        } else {
+            (&self.budgets.unknown, Limit::UnfinishedUnknown)
+        }
     }
 
     fn add(&mut self, data: Bytes) {
@@ -211,7 +219,7 @@ impl Frames {
         self.is_demanded = false;
         self.is_large_reported = false;
         self.expands = false;
-        self.share = Share::of(&self.small_budget);
+        self.share = Share::of(self.budget().0);
         Ok(Some(Received::Message(whole.unwrap_or(message))))
     }
 
@@ -250,8 +258,19 @@ impl Frames {
 
     /// Counts the bytes of the unfinished message, because the client has sent no more for now.
     fn count_unfinished(&mut self) -> Result<(), InboundError> {
-        let limit = if self.is_demanded { Limit::Unfinished } else { Limit::UnfinishedSmall };
-        if self.share.grow_to(self.buffer.len()) { Ok(()) } else { Err(no_room(limit)) }
+        let bytes = self.buffer.len() + self.behind_bytes();
+        let (budget, limit) = self.budget();
+        let budget = Rc::clone(budget);
+        if self.share.hold(&budget, bytes) { Ok(()) } else { Err(no_room(limit)) }
+    }
+
+    /// Returns the bytes that HTTP/2 may hold of a message of an unknown client that waits for a demand.
+    fn behind_bytes(&self) -> usize {
+        if self.standing.is_known() || !self.is_held_back() {
+            return 0;
+        }
+        let missing = self.head_bytes().map_or(0, |bytes| (PREFIX_BYTES + bytes).saturating_sub(self.buffer.len()));
+        missing.min(UNKNOWN_WINDOW_BYTES as usize)
     }
 
     fn end(&self) -> Result<(), InboundError> {
@@ -283,9 +302,16 @@ mod tests {
 
     const BYTES_MAX: usize = 4 * SMALL_MESSAGE_BYTES;
 
+    /// Returns the buffer of a call of a known client, the budget for small messages, and for large ones.
     fn frames(small: usize, large: usize) -> (Frames, Rc<Budget>, Rc<Budget>) {
-        let (small, large) = (Budget::new(small, Arc::default()), Budget::new(large, Arc::default()));
-        (Frames::new(Compression::Gzip, BYTES_MAX, &small, &large), small, large)
+        let (frames, budgets) = frames_of(Standing::new(true), [0, small, large]);
+        (frames, Rc::clone(&budgets.small), Rc::clone(&budgets.large))
+    }
+
+    fn frames_of(standing: Standing, budgets: [usize; 3]) -> (Frames, Rc<Budgets>) {
+        let [unknown, small, large] = budgets.map(|bytes| Budget::new(bytes, Arc::default()));
+        let budgets = Rc::new(Budgets { unknown, small, large });
+        (Frames::new(Compression::Gzip, BYTES_MAX, Rc::clone(&budgets), Rc::new(standing)), budgets)
     }
 
     fn framed(flag: u8, message: &[u8]) -> Bytes {
@@ -336,6 +362,39 @@ mod tests {
         assert_eq!(frames.next(), Ok(None));
         assert_eq!(frames.count_unfinished(), Err(no_room(Limit::UnfinishedSmall)));
         assert_eq!(small.held(), 0);
+    }
+
+    #[test]
+    fn unknown_clients_have_a_budget_of_their_own() {
+        let (mut frames, budgets) = frames_of(Standing::new(false), [100, 100, 0]);
+        let first = framed(0, b"12345678");
+        frames.add(first.slice(..9));
+        frames.count_unfinished().unwrap();
+        assert_eq!((budgets.unknown.held(), budgets.small.held()), (9, 0));
+        frames.standing.note_known();
+        frames.count_unfinished().unwrap();
+        assert_eq!((budgets.unknown.held(), budgets.small.held()), (0, 9));
+        frames.add(first.slice(9..));
+        assert_eq!(message(&mut frames), "12345678");
+        assert_eq!(budgets.small.held(), 0);
+    }
+
+    #[test]
+    fn what_http_holds_of_a_waiting_message_counts_for_an_unknown_client() {
+        let window = UNKNOWN_WINDOW_BYTES as usize;
+        let whole = framed(0, &vec![7; 2 * SMALL_MESSAGE_BYTES]);
+        let (mut frames, budgets) = frames_of(Standing::new(false), [10 + window, 0, 100]);
+        frames.add(whole.slice(..10));
+        assert_eq!(frames.next(), Ok(Some(Received::Large)));
+        frames.count_unfinished().unwrap();
+        assert_eq!(budgets.unknown.held(), 10 + window);
+        frames.demand().unwrap();
+        assert_eq!((budgets.unknown.held(), budgets.large.held()), (0, 10));
+
+        let (mut frames, _) = frames_of(Standing::new(false), [9 + window, 0, 100]);
+        frames.add(whole.slice(..10));
+        assert_eq!(frames.next(), Ok(Some(Received::Large)));
+        assert_eq!(frames.count_unfinished(), Err(no_room(Limit::UnfinishedUnknown)));
     }
 
     #[test]

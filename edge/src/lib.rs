@@ -20,6 +20,7 @@
 //! | [`outbound`] | sent messages and the status of a call |
 //! | [`head`] | the headers of a request |
 //! | [`metadata`] | metadata as headers, and headers as metadata |
+//! | [`standing`] | whether the client of a connection is known |
 //! | [`status`] | status codes and texts |
 //! | [`compression`] | gzip and deflate |
 //! | [`budget`] | a bound for the bytes of unfinished messages |
@@ -44,6 +45,7 @@ pub mod metadata;
 pub mod outbound;
 pub mod python;
 pub mod server;
+pub mod standing;
 pub mod status;
 pub mod tls;
 pub mod transport;

@@ -16,8 +16,12 @@ pub const SENT_STEP_BYTES: usize = 32 * 1024;
 pub const SMALL_ANSWER_BYTES: usize = 16 * 1024;
 /// Flow control window of a stream.
 pub const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-/// Flow control window of a connection: bound for the bytes that its streams have not consumed.
+/// Flow control window of the connection of a known client: bound for the bytes that its streams have
+/// not consumed.
 pub const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// The same for an unknown client; HTTP/2 has no smaller window.
+pub const UNKNOWN_WINDOW_BYTES: u32 = 65_535;
 
 /// The limits that the node decides.
 #[derive(Clone, Debug)]
@@ -46,7 +50,9 @@ pub struct Limits {
     pub stall: Duration,
     /// Maximum time for which events wait for the event loop; then further calls are refused.
     pub unresponsive: Duration,
-    /// Bytes that all unfinished small messages may hold together. Their callers may be unknown.
+    /// Bytes that the unfinished messages of unknown clients may hold together.
+    pub unknown_budget_bytes: usize,
+    /// Bytes that the unfinished small messages of known clients may hold together.
     pub small_budget_bytes: usize,
     /// Bytes that all unfinished messages for which a handler waits may hold together.
     pub large_budget_bytes: usize,

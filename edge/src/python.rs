@@ -47,6 +47,7 @@ struct Edge {
     shared: Arc<Shared>,
     methods: Arc<Methods>,
     limits: Limits,
+    knows_clients: bool,
     listeners: Mutex<Vec<TcpListener>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -56,14 +57,16 @@ impl Edge {
     /// Creates a server that does not listen yet.
     ///
     /// `methods` maps the path of each method to whether its handler reads the requests itself.
-    /// `limits` has one number for each field of `Limits`; times are in ms.
+    /// `limits` has one number for each field of `Limits`; times are in ms. `knows_clients` means that
+    /// clients are known from the start, because the node authenticates nobody.
     #[new]
-    fn new(methods: HashMap<String, bool>, limits: HashMap<String, u64>) -> PyResult<Self> {
+    fn new(methods: HashMap<String, bool>, limits: HashMap<String, u64>, knows_clients: bool) -> PyResult<Self> {
         let kind = |reads| if reads { Kind::ManyRequests } else { Kind::OneRequest };
         Ok(Self {
             shared: Shared::new()?,
             methods: Arc::new(methods.into_iter().map(|(path, reads)| (path, kind(reads))).collect()),
             limits: limits_of(&limits)?,
+            knows_clients,
             listeners: Mutex::default(),
             thread: Mutex::default(),
         })
@@ -93,8 +96,13 @@ impl Edge {
         if listeners.is_empty() {
             return Err(PyRuntimeError::new_err("the server does not listen"));
         }
-        let thread =
-            server::start(Arc::clone(&self.shared), Arc::clone(&self.methods), self.limits.clone(), listeners)?;
+        let thread = server::start(
+            Arc::clone(&self.shared),
+            Arc::clone(&self.methods),
+            self.limits.clone(),
+            self.knows_clients,
+            listeners,
+        )?;
         *held(&self.thread) = Some(thread);
         Ok(())
     }
@@ -170,6 +178,7 @@ fn limits_of(limits: &HashMap<String, u64>) -> PyResult<Limits> {
         idle: time("idle_ms")?,
         stall: time("stall_ms")?,
         unresponsive: time("unresponsive_ms")?,
+        unknown_budget_bytes: size("unfinished_unknown_bytes_max")?,
         small_budget_bytes: size("unfinished_small_bytes_max")?,
         large_budget_bytes: size("unfinished_bytes_max")?,
     })
@@ -177,7 +186,7 @@ fn limits_of(limits: &HashMap<String, u64>) -> PyResult<Limits> {
 
 fn event_tuple(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyTuple>> {
     match event {
-        Event::Opened { call, path, metadata, timeout, peer, message } => (
+        Event::Opened { call, path, metadata, timeout, peer, is_known, message } => (
             event::OPENED,
             call,
             path,
@@ -185,6 +194,7 @@ fn event_tuple(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyTuple>> {
             timeout.map(|timeout| timeout.as_secs_f64()),
             PyString::new(py, &peer.address),
             peer.certificate.as_ref().map(|der| PyBytes::new(py, der)),
+            is_known,
             message.map(|message| PyBytes::new(py, &message)),
         )
             .into_pyobject(py),
@@ -226,6 +236,7 @@ fn command_of(command: &Bound<'_, PyTuple>) -> PyResult<(u64, Command)> {
             })
         }
         5 => Command::Flush,
+        6 => Command::Known,
         _ => return Err(PyValueError::new_err(format!("there is no command {command_kind}"))),
     };
     Ok((call, command))

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    budget::Budget,
+    budget::{Budget, Budgets},
     call::{Kind, Mailbox},
     connection::{self, HandshakeError},
     counters::{Counters, Limit},
@@ -74,6 +74,7 @@ impl Shared {
 
 /// Starts the thread that serves the connections of some listeners.
 ///
+/// `knows_clients` means that clients need no authentication.
 /// The event [`Event::Stopped`] tells of the end of the thread, and [`Event::Failed`] of a panic.
 ///
 /// # Errors
@@ -83,6 +84,7 @@ pub fn start(
     shared: Arc<Shared>,
     methods: Arc<Methods>,
     limits: Limits,
+    knows_clients: bool,
     listeners: Vec<BoundListener>,
 ) -> io::Result<JoinHandle<()>> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
@@ -92,7 +94,7 @@ pub fn start(
     };
     Builder::new().name("taskraft-edge".to_owned()).spawn(move || {
         watched::run(&shared.exchange, || {
-            let hub = Rc::new(Hub::new(Arc::clone(&shared), methods, limits));
+            let hub = Rc::new(Hub::new(Arc::clone(&shared), methods, limits, knows_clients));
             LocalSet::new().block_on(&runtime, serve(hub, listeners));
         });
         shared.exchange.announce(Event::Stopped);
@@ -168,10 +170,10 @@ pub struct Hub {
     pub methods: Arc<Methods>,
     /// The limits of the server.
     pub limits: Limits,
-    /// Bound for unfinished small messages, whose callers may be unknown.
-    pub small: Rc<Budget>,
-    /// Bound for unfinished messages that a handler has demanded.
-    pub large: Rc<Budget>,
+    /// Whether each client is known from the start.
+    pub knows_clients: bool,
+    /// Bounds for unfinished messages.
+    pub budgets: Rc<Budgets>,
     calls: RefCell<HashMap<CallId, Rc<Mailbox>>>,
     last_call: Cell<CallId>,
     connections: Cell<usize>,
@@ -188,15 +190,19 @@ impl std::ops::Deref for Hub {
 }
 
 impl Hub {
-    fn new(shared: Arc<Shared>, methods: Arc<Methods>, limits: Limits) -> Self {
-        let small = Budget::new(limits.small_budget_bytes, Arc::clone(&shared.counters.small_bytes));
-        let large = Budget::new(limits.large_budget_bytes, Arc::clone(&shared.counters.large_bytes));
+    fn new(shared: Arc<Shared>, methods: Arc<Methods>, limits: Limits, knows_clients: bool) -> Self {
+        let counters = &shared.counters;
+        let budgets = Rc::new(Budgets {
+            unknown: Budget::new(limits.unknown_budget_bytes, Arc::clone(&counters.unknown_bytes)),
+            small: Budget::new(limits.small_budget_bytes, Arc::clone(&counters.small_bytes)),
+            large: Budget::new(limits.large_budget_bytes, Arc::clone(&counters.large_bytes)),
+        });
         Self {
             shared,
             methods,
             limits,
-            small,
-            large,
+            knows_clients,
+            budgets,
             calls: RefCell::default(),
             last_call: Cell::new(0),
             connections: Cell::new(0),

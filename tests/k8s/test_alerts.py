@@ -40,6 +40,7 @@ ABSENT_UNTIL_NEEDED = {
     "taskraft_edge_limited_total",
     "taskraft_edge_unfinished_bytes",
     "taskraft_edge_unfinished_small_bytes",
+    "taskraft_edge_unfinished_unknown_bytes",
     "taskraft_feed_consumer_lag_events",  # only with a named consumer of the feed
     "taskraft_feed_consumer_lost_events",
     "taskraft_scrub_age_seconds",  # only after a complete pass

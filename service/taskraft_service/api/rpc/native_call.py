@@ -37,6 +37,7 @@ class EdgeCommand(IntEnum):
     DEMAND = 3
     FINISH = 4
     FLUSH = 5
+    KNOWN = 6
 
 
 _FINISH: Final = int(EdgeCommand.FINISH)

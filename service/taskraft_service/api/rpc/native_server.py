@@ -21,11 +21,13 @@ import structlog
 import taskraft_edge
 
 from taskraft_replication.tls.files import CurrentTls, Tls, TlsUnusable
-from taskraft_service.api.rpc.method_table import CallKind, MethodTable
-from taskraft_service.api.rpc.native_call import Command, NativeCall
+from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR
+from taskraft_service.access.caller import Unauthenticated
+from taskraft_service.api.rpc.method_table import CallKind, MethodTable, ServedMethod
+from taskraft_service.api.rpc.native_call import Command, EdgeCommand, NativeCall
 from taskraft_service.api.rpc.prompt_calls import PromptCall
 from taskraft_service.api.rpc.rpc_server import PortTaken, ServerCounts, ServerLimits
-from taskraft_service.api.rpc.server_context import CallEnded, MetadataPairs
+from taskraft_service.api.rpc.server_context import CallEnded
 
 log: Final = structlog.get_logger(__name__)
 
@@ -64,6 +66,17 @@ def _fail(text: str) -> None:
     raise EdgeFailed(text)
 
 
+def _is_authentic(method: ServedMethod, call: NativeCall) -> bool:
+    """Return whether a call proves who the caller is; an open method proves nothing."""
+    if method.authenticator is OPEN_AUTHENTICATOR:
+        return False
+    try:
+        method.authenticator.authenticate(call)
+    except Unauthenticated:
+        return False
+    return True
+
+
 class NativeServer:
     """The ``RpcServer`` of the native edge; create it in a running event loop."""
 
@@ -71,7 +84,8 @@ class NativeServer:
         self._table = table
         self._loop = asyncio.get_running_loop()
         reads = {path: one.kind is CallKind.BIDIRECTIONAL for path, one in table.items()}
-        self._edge = taskraft_edge.Edge(reads, asdict(limits))
+        knows_clients = all(one.authenticator is OPEN_AUTHENTICATOR for one in table.values())
+        self._edge = taskraft_edge.Edge(reads, asdict(limits), knows_clients)
         self._calls: dict[int, NativeCall] = {}
         self._events: deque[Sequence[Any]] = deque()
         """Events that the edge has handed over, in order."""
@@ -142,7 +156,7 @@ class NativeServer:
         while events:
             event = events.popleft()
             if event[0] == OPENED:
-                self._open(*event[1:])
+                self._open(event)
             else:
                 self._handle(event)
             if monotonic() >= until and events:
@@ -168,16 +182,9 @@ class NativeServer:
         else:
             self._cancel(number)
 
-    def _open(
-        self,
-        number: int,
-        path: str,
-        metadata: MetadataPairs,
-        timeout: float | None,
-        peer: str,
-        certificate: bytes | None,
-        message: bytes | None,
-    ) -> None:
+    def _open(self, event: Sequence[Any]) -> None:
+        """Begin to serve a call."""
+        _, number, path, metadata, timeout, peer, certificate, is_known, message = event
         now = self._loop.time()
         deadline = None if timeout is None else now + timeout
         method = self._table[path]
@@ -186,6 +193,8 @@ class NativeServer:
             number, metadata, deadline, peer, certificate, self._command, flushes=flushes
         )
         self._calls[number] = call
+        if not is_known and _is_authentic(method, call):
+            self._command((EdgeCommand.KNOWN, number))
         if method.prompt is not None and message is not None:
             prompt = method.prompt.begin(message, deadline, now, call)
             if prompt is not None:

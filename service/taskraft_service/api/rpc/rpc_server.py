@@ -33,9 +33,11 @@ class ServerLimits:
     received_bytes_max: int = 2 * MESSAGE_BYTES_MAX
     """Maximum size of a received message; the endpoint checks the exact limit."""
     sent_bytes_max: int = MESSAGE_BYTES_MAX
+    unfinished_unknown_bytes_max: int = MESSAGE_BYTES_MAX
+    """Bytes that unfinished messages may hold together on connections on which nobody has been
+    authenticated. Only the native edge has this limit, and the next four."""
     unfinished_small_bytes_max: int = 2 * MESSAGE_BYTES_MAX
-    """Bytes that all unfinished messages of at most 64 KiB may hold together, whose callers may be
-    unknown. Only the native edge has this limit, and the next three."""
+    """Bytes that unfinished messages of at most 64 KiB may hold together on other connections."""
     unfinished_bytes_max: int = 4 * MESSAGE_BYTES_MAX
     """Bytes that all unfinished messages for which handlers wait may hold together."""
     stall_ms: int = 20_000

@@ -31,8 +31,13 @@ class EdgeCollector(Collector):
             ("taskraft_edge_connections", "Open connections of clients.", "connections"),
             ("taskraft_edge_calls", "Calls of clients in progress.", "calls"),
             (
+                "taskraft_edge_unfinished_unknown_bytes",
+                "Bytes of unfinished messages of connections without an authenticated call.",
+                "unfinished_unknown_bytes",
+            ),
+            (
                 "taskraft_edge_unfinished_small_bytes",
-                "Bytes of unfinished messages of at most 64 KiB.",
+                "Bytes of unfinished messages of at most 64 KiB of other connections.",
                 "unfinished_small_bytes",
             ),
             (

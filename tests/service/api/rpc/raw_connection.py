@@ -5,6 +5,7 @@ import struct
 from contextlib import asynccontextmanager, suppress
 
 from tests.cluster.hostile_frames import (
+    ACK,
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -60,6 +61,21 @@ async def first_received(reader, *kinds, flags=0):
 async def received(reader, kind, flags=0):
     """Return the payload of the next frame of a type that has all of the flags."""
     return await first_received(reader, kind, flags=flags)
+
+
+async def become_known(reader, writer):
+    """Complete the opening of a connection to the native edge with an authenticated call.
+
+    The windows of the edge are large from then on. The call uses stream 1 and has ended.
+    """
+    await received(reader, SETTINGS)
+    writer.write(frame(SETTINGS, ACK, 0) + begun_call(1, "Echo") + part_of_message(1, 1, 1))
+    writer.write(frame(DATA, END_STREAM, 1))
+    is_wide = has_ended = False
+    while not (is_wide and has_ended):
+        kind, flags, *_ = await next_frame(reader)
+        is_wide = is_wide or kind == WINDOW_UPDATE
+        has_ended = has_ended or (kind == HEADERS and flags & END_STREAM)
 
 
 async def first_ended(reader, *ended):

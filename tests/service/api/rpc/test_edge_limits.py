@@ -19,17 +19,16 @@ from tests.cluster.hostile_frames import (
     PREFACE,
     RST_STREAM,
     SETTINGS,
-    WINDOW_UPDATE,
     frame,
 )
 from tests.service.api.rpc.raw_connection import (
     OPENING,
     WIDE_OPENING,
+    become_known,
     begun_call,
     connection,
     first_ended,
     part_of_message,
-    received,
 )
 from tests.service.api.rpc.servers import SERVERS, server_class
 from tests.service.api.rpc.test_servers import LIMITS, PATH, Handlers
@@ -57,16 +56,9 @@ async def serving(edge, calls_max=1_000, **limits):
         await server.stop(0)
 
 
-async def settled(reader, writer):
-    """Complete the opening of a connection, after which the windows of the server are large."""
-    await received(reader, SETTINGS)
-    writer.write(frame(SETTINGS, ACK, 0))
-    await received(reader, WINDOW_UPDATE)
-
-
 def half_sent(size, part):
     """Return the frames of four calls whose messages do not arrive completely."""
-    calls = ((begun_call(one, "Echo"), part_of_message(one, size, part)) for one in (1, 3, 5, 7))
+    calls = ((begun_call(one, "Echo"), part_of_message(one, size, part)) for one in (3, 5, 7, 9))
     return b"".join(begin + message for begin, message in calls)
 
 
@@ -112,6 +104,11 @@ ATTACKS = {
     "metadata_bytes_max": ({}, OPENING, long_call()),
     "received_bytes_max": ({}, OPENING, begun_call(1, "Echo") + part_of_message(1, 1 << 30, 1)),
     "sent_bytes_max": ({"sent_bytes_max": 10}, OPENING, echo(11)),
+    "unfinished_unknown_bytes_max": (
+        {"unfinished_unknown_bytes_max": 5},
+        OPENING,
+        begun_call(1, "Converse") + part_of_message(1, 2, 1),
+    ),
     "unfinished_small_bytes_max": (BUDGETS, WIDE_OPENING, half_sent(SMALL, SMALL - 10_000)),
     "unfinished_bytes_max": (BUDGETS, WIDE_OPENING, half_sent(LARGE, 60_000)),
     "stall_ms": ({"stall_ms": 50}, OPENING, begun_call(1, "Echo") + part_of_message(1, 9, 1)),
@@ -133,7 +130,7 @@ async def test_a_limit_that_acts_is_counted_once_it_acts(edge, limit):
         assert set(server.counts().limited) == set(ATTACKS) | ELSEWHERE
         assert not any(server.counts().limited.values())
         if opening == WIDE_OPENING:
-            await settled(reader, writer)
+            await become_known(reader, writer)
         with suppress(ConnectionError):  # the server may close the connection meanwhile
             writer.write(attack)
             await writer.drain()
@@ -173,13 +170,13 @@ async def test_the_bytes_of_unfinished_messages_are_counted_until_they_are_compl
         serving(edge) as (server, port),
         connection(port, WIDE_OPENING) as (reader, writer),
     ):
-        await settled(reader, writer)
-        writer.write(begun_call(1, "Echo") + part_of_message(1, size, 50_000))
+        await become_known(reader, writer)
+        writer.write(begun_call(3, "Echo") + part_of_message(3, size, 50_000))
         await turns_until(lambda: server.counts().in_use[name] == 50_005)
-        writer.write(frame(DATA, END_STREAM, 1, bytes(size - 50_000))[:9])
+        writer.write(frame(DATA, END_STREAM, 3, bytes(size - 50_000))[:9])
         writer.write(bytes(size - 50_000))
         if size == SMALL:
-            await first_ended(reader)
+            await first_ended(reader, 1)
             assert server.counts().in_use[name] == 0
 
 

@@ -32,12 +32,12 @@ from tests.cluster.hostile_frames import (
 )
 from tests.service.api.rpc.raw_connection import (
     WIDE_OPENING,
+    become_known,
     begun_call,
     connection,
     first_ended,
     next_frame,
     part_of_message,
-    received,
 )
 from tests.service.api.rpc.servers import SERVERS, server_class
 from tests.service.api.rpc.test_servers import PATH, code_of, serving
@@ -52,8 +52,8 @@ LARGE = 200_000
 MIB = 1 << 20
 HALF_SENT, ANNOUNCED = 16, 64 * MIB
 """Half-sent messages on as many connections, and the size that each announces."""
-STREAM_WINDOW = 256 * 1024
-"""Flow-control window of a stream of the native edge."""
+WINDOW = 65_535
+"""Flow-control window of the connection of an unknown client of the native edge."""
 PART_MAX = 4 * MIB
 """Bytes that an attacker sends of a message, if flow control permits."""
 
@@ -74,7 +74,7 @@ async def is_answered_at_last(channel):
 
 def half_sent(count, size, part):
     """Return the frames of some calls whose messages do not arrive completely."""
-    streams = range(1, 2 * count, 2)
+    streams = range(3, 2 * count + 2, 2)
     return b"".join(begun_call(one, "Echo") + part_of_message(one, size, part) for one in streams)
 
 
@@ -99,13 +99,11 @@ async def test_half_sent_messages_have_a_common_budget(edge, size):
     async with serving(edge, **budget) as (_, channel, _, port):
         for _ in range(2):  # the end of a connection frees the budget
             async with connection(port, WIDE_OPENING) as (reader, writer):
-                await received(reader, SETTINGS)
-                writer.write(frame(SETTINGS, ACK, 0))
-                await received(reader, WINDOW_UPDATE)  # the windows of the server are large now
+                await become_known(reader, writer)
                 writer.write(half_sent(4, size, part))
-                refused = await first_ended(reader)
-                refused = (refused, await first_ended(reader, refused))
-                for stream in {1, 3, 5, 7}.difference(refused):
+                refused = (1, await first_ended(reader, 1))
+                refused = (*refused, await first_ended(reader, *refused))
+                for stream in {3, 5, 7, 9}.difference(refused):
                     writer.write(frame(DATA, END_STREAM, stream, bytes(size - part)))
                     ended = await first_ended(reader, *refused)
                     assert ended == stream, "the rest completes a call"
@@ -192,12 +190,12 @@ def next_of(link):
 
 
 def granted(link):
-    """Return the bytes that the server granted to the call until it had read everything."""
+    """Return the bytes that the server granted to the connection until it had read everything."""
     link.sendall(frame(PING, 0, 0, b"all read"))
     more = 0
     while (got := next_of(link))[:2] != (PING, ACK):
         kind, _, stream, payload = got
-        if (kind, stream) == (WINDOW_UPDATE, 1):
+        if (kind, stream) == (WINDOW_UPDATE, 0):
             more += int.from_bytes(payload, "big")
     return more
 
@@ -208,10 +206,8 @@ def half_send(link):
     while next_of(link)[0] != SETTINGS:
         pass
     link.sendall(frame(SETTINGS, ACK, 0))
-    while next_of(link)[0] != WINDOW_UPDATE:
-        pass
-    link.sendall(begun_call(1, "Guarded") + part_of_message(1, ANNOUNCED, STREAM_WINDOW - 5))
-    sent, idle_rounds = STREAM_WINDOW, 0
+    link.sendall(begun_call(1, "Guarded") + part_of_message(1, ANNOUNCED, WINDOW - 5))
+    sent, idle_rounds = WINDOW, 0
     while sent < PART_MAX and idle_rounds < 3:  # the reply to a ping may precede a grant
         more = granted(link)
         idle_rounds = 0 if more else idle_rounds + 1
@@ -233,10 +229,23 @@ async def test_half_sent_calls_hold_little_memory_before_their_callers_are_known
                 half_send(stack.enter_context(link))
             grown = resident_bytes() - before
             assert server.counts().in_use["calls"] == HALF_SENT
-            held = server.counts().in_use["unfinished_small_bytes"]
+            held = server.counts().in_use["unfinished_unknown_bytes"]
         assert grown < 16 * MIB
-        assert 0 < held < HALF_SENT * STREAM_WINDOW
+        assert HALF_SENT * WINDOW < held < HALF_SENT * 2 * WINDOW
         assert handlers.handled == 1
+
+
+@pytest.mark.parametrize("edge", NATIVE)
+async def test_a_known_client_does_not_use_the_budget_of_unknown_ones(edge):
+    async with serving(edge, unfinished_unknown_bytes_max=0) as (_, channel, server, _):
+        large = channel.unary_unary(PATH + "Echo")(bytes(LARGE), timeout=60)
+        assert await code_of(large) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert server.counts().limited["unfinished_unknown_bytes_max"] == 1
+        await channel.unary_unary(PATH + "Guarded")(b"without credentials", timeout=60)
+        large = channel.unary_unary(PATH + "Echo")(bytes(LARGE), timeout=60)
+        assert await code_of(large) is grpc.StatusCode.RESOURCE_EXHAUSTED, "still unknown"
+        assert await is_answered(channel)
+        assert await is_answered(channel, LARGE)
 
 
 # -------------------------------------------------------------------------------------------- TLS
