@@ -1,10 +1,11 @@
 /* Keep a copy of everything that a process has made durable, as a disk without a cache would.
  *
  * Loaded with LD_PRELOAD. TASKRAFT_DURABLE_OF names the directory to watch, TASKRAFT_DURABLE_COPY
- * the directory of the copies, on the same file system. Each fsync or fdatasync of a file copies
- * the content of the file to "files/INODE". Each fsync of a directory writes its names to
- * "names/INODE". A hard link "pins/INODE" keeps the number of the inode from being used again.
- * After a SIGKILL, the copies are what a disk would hold if the power had failed instead.
+ * the directory of the copies, on the same file system. Each fsync or fdatasync of a file, and each
+ * pwritev2 with RWF_DSYNC, copies the content of the file to "files/INODE". Each fsync of a
+ * directory writes its names to "names/INODE". A hard link "pins/INODE" keeps the number of the
+ * inode from being used again. After a SIGKILL, the copies are what a disk would hold if the power
+ * had failed instead.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* One copy at a time, so that an older content never replaces a newer one. */
@@ -136,3 +138,20 @@ int fdatasync(int descriptor) {
     }
     return result;
 }
+
+/* The C library has two names for it. */
+#define PWRITEV2(name)                                                                                       \
+    ssize_t name(int descriptor, const struct iovec *parts, int count, off64_t offset, int flags) {         \
+        static ssize_t (*real)(int, const struct iovec *, int, off64_t, int);                                \
+        if (real == NULL) {                                                                                  \
+            real = (ssize_t (*)(int, const struct iovec *, int, off64_t, int))dlsym(RTLD_NEXT, #name);       \
+        }                                                                                                    \
+        ssize_t result = real(descriptor, parts, count, offset, flags);                                      \
+        if (result >= 0 && (flags & RWF_DSYNC) != 0) {                                                       \
+            make_durable(descriptor);                                                                        \
+        }                                                                                                    \
+        return result;                                                                                       \
+    }
+
+PWRITEV2(pwritev2)
+PWRITEV2(pwritev64v2)

@@ -1,5 +1,5 @@
-/* Delay fsync, fdatasync and sync_file_range of a process, let them fail, or hang reads of RocksDB's
- * tables, as a bad disk does.
+/* Delay the syncs of a process, let them fail, or hang reads of RocksDB's tables, as a bad disk does.
+ * Syncs are fsync, fdatasync, sync_file_range, and pwritev2 with RWF_DSYNC.
  *
  * Loaded with LD_PRELOAD. TASKRAFT_SYNC_DELAY names a control file. While the file exists, each
  * sync waits: for the number of milliseconds in the file, or, if the file contains "hang", until
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -121,6 +122,23 @@ int fdatasync(int descriptor) {
     int verdict = wait_as_the_disk_does();
     return verdict > 0 ? real(descriptor) : verdict;
 }
+
+/* The C library has two names for it. A disk that lies writes, and makes nothing durable. */
+#define PWRITEV2(name)                                                                                       \
+    ssize_t name(int descriptor, const struct iovec *parts, int count, off64_t offset, int flags) {         \
+        static ssize_t (*real)(int, const struct iovec *, int, off64_t, int);                                \
+        if (real == NULL) {                                                                                  \
+            real = (ssize_t (*)(int, const struct iovec *, int, off64_t, int))dlsym(RTLD_NEXT, #name);       \
+        }                                                                                                    \
+        int verdict = (flags & RWF_DSYNC) == 0 ? 1 : wait_as_the_disk_does();                                \
+        if (verdict == 0) {                                                                                  \
+            flags &= ~RWF_DSYNC;                                                                             \
+        }                                                                                                    \
+        return verdict < 0 ? verdict : real(descriptor, parts, count, offset, flags);                        \
+    }
+
+PWRITEV2(pwritev2)
+PWRITEV2(pwritev64v2)
 
 int sync_file_range(int descriptor, off_t offset, off_t count, unsigned int flags) {
     static int (*real)(int, off_t, off_t, unsigned int);

@@ -130,6 +130,10 @@ class SimFile:
         self._disk.need_room(self._name)
         self._inode.write(offset, data)
 
+    def write_through(self, offset: int, data: bytes) -> None:
+        self.write(offset, data)
+        self.sync()
+
     def sync(self) -> None:
         self._disk.operate()
         if self._disk.failing_syncs:

@@ -45,6 +45,11 @@ class FailingFile:
         with self._failpoints.around(self.subject, "write"):
             self._file.write(offset, data)
 
+    def write_through(self, offset: int, data: bytes) -> None:
+        """Write all of ``data`` at ``offset`` and make ``data`` durable, in two steps."""
+        self.write(offset, data)
+        self.sync()
+
     def sync(self) -> None:
         """Make all content durable."""
         with self._failpoints.around(self.subject, "sync"):

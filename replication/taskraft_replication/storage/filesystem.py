@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from taskraft_replication.storage.descriptors import RESERVE
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_SUCH_CALL: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 def is_out_of_room(error: OSError) -> bool:
@@ -29,6 +30,9 @@ class File(Protocol):
 
     def write(self, offset: int, data: bytes) -> None:
         """Write all of ``data`` at ``offset``."""
+
+    def write_through(self, offset: int, data: bytes) -> None:
+        """Write all of ``data`` at ``offset`` and make ``data`` durable."""
 
     def sync(self) -> None:
         """Make all content durable."""
@@ -101,6 +105,22 @@ class DiskFile:
                 written += os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
         except OSError as error:
             raise self._named(error) from error
+
+    def write_through(self, offset: int, data: bytes) -> None:
+        """Write all of ``data`` at ``offset`` and make ``data`` durable.
+
+        One system call does both where the system can. A thread needs the interpreter lock after
+        each system call, and waits for a busy event loop to release the lock.
+        """
+        try:
+            written = os.pwritev(self._descriptor, [data], offset, os.RWF_DSYNC)
+        except OSError as error:
+            if error.errno not in _NO_SUCH_CALL:
+                raise self._named(error) from error
+            written = 0
+        if written < len(data):
+            self.write(offset + written, data[written:])
+            self.sync()
 
     def sync(self) -> None:
         """Make all content durable.

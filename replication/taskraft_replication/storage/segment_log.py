@@ -79,8 +79,7 @@ class SegmentLog:
         if active is None or segment is None or end + size > self._segment_bytes:
             segment = self._begin_segment(first, batch.data)
         else:
-            active.write(end, batch.data)
-            active.sync()
+            active.write_through(end, batch.data)
         segment.note(batch.sizes)
         self.last_index = entries[-1].index
         self._last_crc = batch.crc

@@ -1,34 +1,12 @@
 """A node with a hung disk transfers leadership, and later stops."""
 
-import threading
-from contextlib import contextmanager
-
 import pytest
 
 from taskraft_replication.errors import ProposalLost, StorageFailed
-from taskraft_replication.storage.filesystem import DiskFile
+from tests.hung_disk import hung_disk
 from tests.replication.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.real_time
-
-
-@contextmanager
-def hung_disk(monkeypatch, directory):
-    """Let each sync of a file below ``directory`` hang until the end of the with block."""
-    answers = threading.Event()
-    sync = DiskFile.sync
-
-    def hang(file):
-        if file._path.is_relative_to(directory):
-            answers.wait()
-        sync(file)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DiskFile, "sync", hang)
-        try:
-            yield
-        finally:
-            answers.set()
 
 
 async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_later(tmp_path, monkeypatch):

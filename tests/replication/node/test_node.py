@@ -1,7 +1,6 @@
 """A group with real files and real gRPC: elect, propose, kill, restart, catch up."""
 
 import asyncio
-import os
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -22,6 +21,7 @@ from taskraft_replication.errors import (
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.leader_loss import LeaderLossCampaign
 from taskraft_replication.node.node import Node
+from taskraft_replication.storage.filesystem import DiskFile
 from taskraft_replication.storage.metadata import Identity
 from taskraft_replication.storage.stored_member import stored_member
 from tests.replication.counting_machine import CountingMachine
@@ -172,13 +172,17 @@ async def test_an_entry_costs_one_sync_on_each_member(tmp_path, monkeypatch):
         leader = await cluster.leader()
         await cluster.converged()
         synced = []
-        fdatasync = os.fdatasync
 
-        def count(descriptor: int) -> None:
-            synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path))
-            fdatasync(descriptor)
+        def counted(operation):
+            def count(file, *arguments):
+                opened = Path(f"/proc/self/fd/{file._descriptor}").readlink()
+                synced.append(opened.relative_to(tmp_path))
+                operation(file, *arguments)
 
-        monkeypatch.setattr(os, "fdatasync", count)
+            return count
+
+        for name in ("sync", "write_through"):
+            monkeypatch.setattr(DiskFile, name, counted(getattr(DiskFile, name)))
         for number in range(30):
             await leader.propose(b"entry %d" % number)
         await cluster.converged()

@@ -3,7 +3,9 @@
 import asyncio
 import threading
 
+from taskraft_replication.node import storage_worker
 from taskraft_replication.node.storage_worker import StorageWorker
+from tests.turns import turns_until
 
 
 class Work:
@@ -39,6 +41,22 @@ async def test_work_runs_in_order_on_the_thread_and_is_reported_on_the_loop():
     here = threading.current_thread().name
     assert work.reported == [(0, here), (1, here), (2, here)]
     assert names == ["storage-test"] * 3
+    await asyncio.to_thread(work.worker.stop)
+
+
+async def test_the_loop_waits_until_an_idle_thread_has_begun_and_never_for_a_busy_one(monkeypatch):
+    monkeypatch.setattr(storage_worker, "HAND_OVER_SECONDS", 60)
+    work = Work()
+    may_end = threading.Event()
+    for number in range(3):
+        await turns_until(lambda: work.worker._is_waiting)
+        work.submit(may_end.wait)
+        assert work.worker._queue.empty(), "the thread has taken the work"
+        work.submit(lambda number=number: number)
+        assert not work.worker._queue.empty(), "the thread is busy"
+        may_end.set()
+        await work.until(2 * number + 2)
+        may_end.clear()
     await asyncio.to_thread(work.worker.stop)
 
 

@@ -47,6 +47,53 @@ def test_a_file_is_written_completely_although_the_system_writes_in_parts(fs, mo
     file.close()
 
 
+def test_a_file_is_written_through_although_the_system_writes_in_parts(fs, monkeypatch):
+    fs.make_directory("d")
+    file, real = fs.create("d/f"), os.pwritev
+    monkeypatch.setattr(
+        os, "pwritev", lambda at, parts, offset, flags: real(at, [parts[0][:3]], offset, flags)
+    )
+    synced, fdatasync = [], os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda at: synced.append(at) or fdatasync(at))
+    file.write_through(5, b"0123456789")
+    assert file.read(0, 100) == bytes(5) + b"0123456789"
+    assert len(synced) == 1
+    file.write_through(0, b"abc")
+    assert file.read(0, 5) == b"abc" + bytes(2)
+    assert len(synced) == 1, "one system call wrote all and made it durable"
+    file.close()
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_is_written_through_with_a_sync_where_one_call_cannot_do_both(fs, monkeypatch, code):
+    fs.make_directory("d")
+    file = fs.create("d/f")
+
+    def refuse(*_):
+        raise OSError(code, "not here")
+
+    synced = []
+    monkeypatch.setattr(os, "pwritev", refuse)
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    file.write_through(2, b"abc")
+    assert file.read(0, 10) == bytes(2) + b"abc"
+    assert len(synced) == 1
+    file.close()
+
+
+def test_an_error_of_a_write_through_names_the_file(fs, monkeypatch):
+    fs.make_directory("d")
+    file = fs.create("d/f")
+
+    def fail(*_):
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "pwritev", fail)
+    with pytest.raises(OSError, match=r"broken.*d/f"):
+        file.write_through(0, b"abc")
+    file.close()
+
+
 def test_allocated_space_takes_its_blocks_and_reads_as_zeros(fs, tmp_path):
     fs.make_directory("d")
     file = fs.create("d/f")

@@ -1,14 +1,12 @@
 """Health, probes and metrics of a node with a hung disk, and the stop of the node."""
 
 import asyncio
-import threading
-from contextlib import contextmanager
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from taskraft_replication.errors import StorageFailed
-from taskraft_replication.storage.filesystem import DiskFile
+from tests.hung_disk import hung_disk
 from tests.service.conftest import config_in, create, put, running
 from tests.service.process.test_probes import get, scraped
 from tests.turns import turns_until
@@ -18,24 +16,6 @@ pytestmark = pytest.mark.real_time
 SHORT = {"tick_ms": 10, "heartbeat_ms": 30, "election_timeout_ms": 70, "disk_stall_ms": 20}
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-
-
-@contextmanager
-def hung_disk(monkeypatch):
-    """Let each sync of a file hang until the end of the with block."""
-    answers = threading.Event()
-    sync = DiskFile.sync
-
-    def hang(file):
-        answers.wait()
-        sync(file)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DiskFile, "sync", hang)
-        try:
-            yield
-        finally:
-            answers.set()
 
 
 @pytest.fixture
