@@ -73,7 +73,7 @@ class ManagedMachine(QueueMachine):
 
     @invariant()
     def consumers_and_versions_are_equal(self):
-        assert self.queue.consumers() == list(self.model.active_consumers().values())
+        assert self.queue.consumers() == list(self.model.kept_consumers().values())
         assert self.queue.cluster == self.model.cluster
 
 

@@ -1,7 +1,8 @@
 """Hold the named consumers of the feed, whose positions delay retention by age.
 
 Positions never go back, so a consumer that repeats an old position after a crash changes nothing. A
-consumer without a commit for its idle TTL is removed, and the number of consumers is limited.
+consumer without a commit for its idle TTL delays retention no longer. Its position stays as long
+again, so that metrics can show the events that it has lost. The number of consumers is limited.
 Consumers do not delay retention by size, so a dead consumer cannot fill the disk.
 """
 
@@ -15,6 +16,9 @@ from taskraft_service.queue.store.fields import Number, Rows, Size, Text
 from taskraft_service.queue.store.keys import CONSUMER, consumer_key, prefix_stop
 from taskraft_service.queue.store.store import Store, Write
 from taskraft_service.queue.values import value
+
+KEPT_TTLS: Final = 2
+"""Time after the last commit of a consumer until its position is removed, in idle TTLs."""
 
 
 class FeedConsumer:
@@ -32,6 +36,10 @@ class FeedConsumer:
     def is_idle(self, now_ms: int) -> bool:
         """Return whether the consumer made no commit for its idle TTL."""
         return self.committed_ms + self.idle_ttl_ms <= now_ms
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Return whether the position of the consumer is to be removed."""
+        return self.committed_ms + KEPT_TTLS * self.idle_ttl_ms <= now_ms
 
     def view(self) -> ConsumerView:
         """Return the consumer as a value."""
@@ -93,11 +101,14 @@ class FeedConsumers:
         self._dirty[name] = None
         return self._by_name.pop(name, None) is not None
 
-    def forget_idle(self, now_ms: int) -> None:
-        """Remove the consumers that made no commit for their idle TTL."""
-        for consumer in list(self):
-            if consumer.is_idle(now_ms):
-                self.remove(consumer.name)
+    def make_room(self, now_ms: int, consumers_max: int) -> None:
+        """Remove the expired consumers; at the maximum number, also the idle ones."""
+        for is_over in (FeedConsumer.is_expired, FeedConsumer.is_idle):
+            for consumer in list(self):
+                if is_over(consumer, now_ms):
+                    self.remove(consumer.name)
+            if len(self) < consumers_max:
+                return
 
     def held_back(self, now_ms: int) -> dict[int, int]:
         """Return the first sequence number that some consumer has not read, by partition."""

@@ -26,7 +26,8 @@ class CommitCursor:
     ``next_seq`` None: remove the consumer.
 
     ``feed_id`` empty: do not check the feed. ``idle_ttl_ms``: time without a commit after which the
-    consumer is removed. Answer: ``CountResult``, the number of stored or removed consumers.
+    consumer delays retention no longer; after twice this time it is removed. Answer:
+    ``CountResult``, the number of stored or removed consumers.
     """
 
     consumer: str
@@ -50,7 +51,7 @@ class TrimFeed(Idempotent):
 def commit_cursor(state: QueueState, command: CommitCursor) -> CountResult | Refusal:
     """Store the cursor of a consumer, or remove the consumer; a cursor never moves back."""
     consumers = state.consumers
-    consumers.forget_idle(state.now_ms)
+    consumers.make_room(state.now_ms, state.limits.consumers_max)
     if command.next_seq is None:
         return CountResult(int(consumers.remove(command.consumer)))
     refusal = _refusal(state, command)

@@ -132,9 +132,9 @@ class LeaderReaders:
     # ---------------------------------------------------------------------------------- consumers
 
     def consumers(self) -> list[ConsumerView]:
-        """Return the feed consumers within their idle TTL, in order of their names."""
+        """Return the feed consumers that are not expired, in order of their names."""
         state = self._state
-        return [one.view() for one in state.consumers if not one.is_idle(state.now_ms)]
+        return [one.view() for one in state.consumers if not one.is_expired(state.now_ms)]
 
     def held_back(self) -> Mapping[int, int]:
         """Return the first sequence number that a feed consumer needs, for each partition."""

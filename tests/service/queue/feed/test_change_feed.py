@@ -387,15 +387,19 @@ def test_positions_of_consumers_are_stored_and_never_go_back():
     assert node.queue.consumers() == [ConsumerView("reader", {0: 3, 1: 5}, 40, 10**6)]
 
 
-def test_a_silent_consumer_is_removed():
+def test_a_silent_consumer_delays_retention_for_its_idle_ttl_and_is_removed_after_twice_the_time():
     node = Node()
     node.put(10)
     node.do(commit({0: 1}, idle_ttl_ms=20))
     node.put()
     assert node.queue.held_back() == {0: 1}
+    node.do(commit({0: 2}, "other"))
+    assert node.queue.held_back() == {0: 2}
+    node.reopen()
+    assert [one.name for one in node.queue.consumers()] == ["other", "reader"]
     node.put()
-    assert node.queue.held_back() == {}
-    assert node.queue.consumers() == []
+    node.put()
+    assert [one.name for one in node.queue.consumers()] == ["other"]
     node.do(commit({0: 2}, "other"))
     node.reopen()
     assert not any(b"reader" in key for key in node.store.pairs)
@@ -431,7 +435,8 @@ def test_the_number_of_consumers_is_limited():
     assert isinstance(third, Refusal)
     assert third.reason is Reason.LIMIT_REACHED
     (third,) = queue.apply(3, 5, [commit({0: 0}, "c")])
-    assert third.count == 1, "the other consumers have expired"
+    assert third.count == 1, "the other consumers are idle"
+    assert [one.name for one in queue.consumers()] == ["c"]
 
 
 def test_trimming_by_age_waits_for_consumers_but_trimming_by_size_does_not():

@@ -36,16 +36,18 @@ class NaiveFeed:
                 self.low[partition] = max(self.low[partition], min(low, self.high(partition)))
         return CountResult(sum(self.low) - before)
 
-    def active_consumers(self):
-        """Return the consumers that made a commit within their idle TTL, by name."""
+    def kept_consumers(self, ttls=2):
+        """Return the consumers that made a commit within so many idle TTLs, by name."""
         return {
             name: one
             for name, one in sorted(self.consumers.items())
-            if self.now < one.committed_ms + one.idle_ttl_ms
+            if self.now < one.committed_ms + ttls * one.idle_ttl_ms
         }
 
     def do_commitcursor(self, command: CommitCursor):
-        self.consumers = self.active_consumers()
+        self.consumers = self.kept_consumers()
+        if len(self.consumers) >= self.limits.consumers_max:
+            self.consumers = self.kept_consumers(ttls=1)
         name, positions = command.consumer, command.next_seq
         if positions is None:
             return CountResult(int(self.consumers.pop(name, None) is not None))

@@ -223,7 +223,9 @@ class FeedConsumer(_message.Message):
     committed_ms: _builtins.int
     """Instant of the last CommitCursor."""
     idle_ttl_ms: _builtins.int
-    """The consumer is removed if it does not commit for this long."""
+    """The consumer delays retention no longer if it does not commit for this long. It is removed after
+    twice this time.
+    """
     @_builtins.property
     def cursor(self) -> Global___FeedCursor:
         """Stored position, in the partitions that the consumer has committed."""
@@ -908,7 +910,9 @@ class CommitCursorRequest(_message.Message):
     consumer: _builtins.str
     """Name of the consumer, 1 to 128 bytes."""
     idle_ttl_ms: _builtins.int
-    """The consumer is removed if it does not commit for this long, up to 366 days. 0: 7 days."""
+    """The consumer delays retention no longer if it does not commit for this long, up to 366 days.
+    0: 7 days. It is removed after twice this time, or earlier if there are too many consumers.
+    """
     client_id: _builtins.str
     """Stable name of the caller, chosen by the caller; part of the scope of request_id. Empty: the
     principal alone is the scope. At most 128 bytes.
