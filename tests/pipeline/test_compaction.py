@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from taskraft_pipeline.cli import pipeline
 from taskraft_pipeline.errors import JournalRefused, OptionInvalid
-from taskraft_pipeline.journal import compaction
+from taskraft_pipeline.journal import compaction, erasure
 from taskraft_pipeline.journal.compaction import compact
 from taskraft_pipeline.journal.erasure import erase
 from taskraft_pipeline.journal.journal import Journal
@@ -132,6 +132,29 @@ def test_erased_tasks_have_no_texts_and_the_journal_verifies(spark, journal):
     assert len(rows) > 2
     assert {(row.reason, row.session, row.message, row.type) for row in rows} == {(None,) * 4}
     assert list((journal.root / "raw").iterdir()) == []
+    verdict = verify(journal, is_deep=True)
+    assert verdict.problems == []
+    assert "the texts of 1 tasks were erased" in verdict.notes
+
+
+@pytest.mark.parametrize("step", ["sync", "publish"])
+def test_an_erasure_that_is_interrupted_changes_nothing_and_can_be_repeated(
+    spark, journal, monkeypatch, step
+):
+    compact(spark, journal)
+    before = found_rows(load(spark, journal))
+    task_id = load(spark, journal).where("tube = 'mail' AND reason IS NOT NULL").first().task_id
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(erasure, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            erase(journal, "mail", [task_id])
+    assert verify(journal, is_deep=True).problems == []
+    assert found_rows(load(spark, journal)) == before
+    assert erase(journal, "mail", [task_id]) > 2
     verdict = verify(journal, is_deep=True)
     assert verdict.problems == []
     assert "the texts of 1 tasks were erased" in verdict.notes

@@ -1,4 +1,7 @@
-"""Ctrl-C ends each command with one empty line and exit code 130, and leaves no JVM behind."""
+"""Ctrl-C ends each command with one empty line and exit code 130, and leaves no JVM behind.
+
+SIGTERM ends each command with exit code 143, without a line.
+"""
 
 import os
 import re
@@ -15,6 +18,7 @@ import pytest
 
 from taskraft_pipeline import java
 from taskraft_pipeline.cli import pipeline
+from taskraft_pipeline.errors import JournalRefused
 from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.offsets import Offset
 from tests.pipeline.test_journal import publish_batch
@@ -24,8 +28,7 @@ pytestmark = [
     pytest.mark.skipif(not java.is_sufficient(), reason=java.HINT),
 ]
 
-INTERRUPTED = 130
-TERMINATED = 143
+ENDS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 STARTING = "starting Spark to export 0 events\n"
 WITH_SPARK = [
     name
@@ -99,8 +102,16 @@ def example_of(name):
     return shlex.split(line[-1])
 
 
+def send(number, process):
+    """Send SIGINT to all processes of a command, as a terminal does, or SIGTERM to one process."""
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+
+
+@pytest.mark.parametrize(("number", "code"), ENDS)
 @pytest.mark.parametrize("names", BATCHES, ids=" ".join)
-def test_ctrl_c_while_spark_starts_ends_with_130_and_without_a_jvm(names, folder, cluster):
+def test_a_signal_while_spark_starts_ends_a_command_without_a_jvm(
+    names, number, code, folder, cluster
+):
     cluster.feed.feed_id = "feed-1"
     cluster.feed.partitions = {0: cluster.feed.partitions[0][:10]}
     with ExitStack() as stack:
@@ -120,19 +131,18 @@ def test_ctrl_c_while_spark_starts_ends_with_130_and_without_a_jvm(names, folder
             )
             processes[name] = process
             wait_until_readable(fifo, process)
-            os.killpg(process.pid, signal.SIGINT)
+            send(number, process)
         # The output ends when the JVM has ended too, because the JVM has the same stdout.
         ends = {name: process.communicate(timeout=120) for name, process in processes.items()}
     codes = {name: process.returncode for name, process in processes.items()}
-    assert codes == dict.fromkeys(names, INTERRUPTED), ends
-    assert {errors.rpartition(STARTING)[2] for _, errors in ends.values()} == {"\n"}, ends
+    assert codes == dict.fromkeys(names, code), ends
+    printed = {errors.rpartition(STARTING)[2] for _, errors in ends.values()}
+    assert printed == {"\n" * (number == signal.SIGINT)}, ends
     assert not list(folder.glob("java-of-*/taskraft-spark-*"))
 
 
 @pytest.mark.parametrize("name", ASKING)
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)]
-)
+@pytest.mark.parametrize(("number", "code"), ENDS)
 def test_a_signal_while_a_command_waits_for_the_cluster_prints_nothing(name, number, code, folder):
     with ExitStack() as stack:
         silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -142,7 +152,27 @@ def test_a_signal_while_a_command_waits_for_the_cluster_prints_nothing(name, num
         wait_until_readable(silent, process)
         connection, _ = silent.accept()
         stack.callback(connection.close)
-        # A terminal sends SIGINT to all processes of a command; a supervisor sends SIGTERM to one.
-        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+        send(number, process)
         output, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (code, "\n" * (number == signal.SIGINT)), output
+
+
+@pytest.mark.parametrize(("number", "code"), ENDS)
+def test_a_signal_ends_an_erasure_and_its_locks_without_a_jvm(number, code, folder):
+    journal = Journal.at(folder / "var" / "journal")
+    manifest = journal.generation_path(1)
+    manifest.parent.mkdir(parents=True)
+    os.mkfifo(manifest)  # a read of this file waits
+    home, fifo = java_that_tells(folder)
+    with ExitStack() as stack:
+        stack.callback(os.close, fifo)
+        process = started(stack, example_of("erase"), folder, JAVA_HOME=str(home))
+        with manifest.open("wb"):  # opens when the command reads the file
+            with pytest.raises(JournalRefused), journal.locked("compaction"):
+                pytest.fail("the erasure does not hold its lock")
+            send(number, process)
+            output, errors = process.communicate(timeout=120)
+        assert (process.returncode, errors) == (code, "\n" * (number == signal.SIGINT)), output
+        assert not select.select([fifo], [], [], 0)[0]
+    with journal.locked(), journal.locked("compaction"):
+        assert output == ""
