@@ -86,20 +86,24 @@ def continues(report: Report, last: LastReport) -> bool:
 
 
 def changes(report: Report, last: LastReport | None) -> list[Table]:
-    """Return the tables of what changed since the last report; none without a last report."""
+    """Return the tables of what changed since the last report; none without a last report.
+
+    The last row is of all tubes, also if nothing has changed.
+    """
     if last is None or not continues(report, last):
         return []
     figures = shown_figures(report)
     heads = ["tube", *(name.replace("_", " ") for name in figures)]
     heads += [f"{phase} p99" for phase in PHASES]
     rows = []
-    for tube in lines_of(report):
+    lines = lines_of(report)
+    for tube in lines:
         before = last.counts.get(tube.name, {})
         cells = [signed(tube.count(name) - before.get(name, 0)) for name in figures]
         cells += [
             slower(getattr(tube, phase), last.p99_ms.get((tube.name, phase))) for phase in PHASES
         ]
-        if set(cells) != {UNCHANGED}:
+        if tube is lines[-1] or set(cells) != {UNCHANGED}:
             rows.append([tube.name, *cells])
     title = f"Since the last report, to {instant(last.last_ms)}"
     return [Table(title, heads, rows), new_failures(report, last)]
@@ -135,4 +139,5 @@ def new_failures(report: Report, last: LastReport) -> Table:
         for one in report.failures
         if (one.tube, one.fingerprint) not in last.failures
     ]
-    return Table("New failures", ["tube: reason", "times", "last", "example"], rows)
+    heads = ["tube: reason", "times", "last", "example"]
+    return Table("New failures", heads, rows, texts=("example",))

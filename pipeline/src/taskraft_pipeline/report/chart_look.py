@@ -34,21 +34,51 @@ DARK: Final = Theme("#e6e9ed", "#9aa3ad", "#333a42", "#1c2127")
 
 
 @dataclass(slots=True, frozen=True)
+class ChartSize:
+    """How much a chart has room for.
+
+    Attributes:
+        inches: width and height.
+        line_chars: maximum number of characters in a line of text.
+        joint: text between two numbers beside the chart.
+        name_chars: maximum number of characters in a name beside the chart.
+        ticks: maximum number of labels of a horizontal axis.
+        flat_bars: maximum number of bars whose labels are not upright.
+        labelled_bars: maximum number of bars with labels.
+    """
+
+    inches: tuple[float, float]
+    line_chars: int
+    joint: str
+    name_chars: int
+    ticks: int
+    flat_bars: int
+    labelled_bars: int
+
+
+WIDE: Final = ChartSize((7.2, 4.0), 100, ", ", 22, ticks=7, flat_bars=6, labelled_bars=24)
+NARROW: Final = ChartSize((4.4, 3.7), 46, "\n", 16, ticks=5, flat_bars=3, labelled_bars=20)
+"""For a page of a phone, whose text would be too small in a wide chart."""
+
+
+@dataclass(slots=True, frozen=True)
 class ChartLook:
-    """Colours of the charts of a report.
+    """Colours and size of the charts of a report.
 
     Attributes:
         theme: colours of text, lines and background.
         colours: colour of each tube with a colour of its own, and of OTHERS.
+        size: size of each chart.
     """
 
     theme: Theme
     colours: Mapping[str, str]
+    size: ChartSize = WIDE
 
 
-def look_of(report: Report, theme: Theme) -> ChartLook:
-    """Return the colours of the charts of a report."""
-    return ChartLook(theme, colours_of(report))
+def look_of(report: Report, theme: Theme, size: ChartSize = WIDE) -> ChartLook:
+    """Return the colours and the size of the charts of a report."""
+    return ChartLook(theme, colours_of(report), size)
 
 
 def colours_of(report: Report) -> dict[str, str]:

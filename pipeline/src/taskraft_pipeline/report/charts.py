@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from matplotlib import dates as mdates
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
 from taskraft_pipeline.report.chart_look import COLOURS, OTHERS, is_drawn
+from taskraft_pipeline.report.chart_ticks import duration_ticks, time_text
 from taskraft_pipeline.report.tables import duration
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from taskraft_pipeline.report.chart_look import ChartLook
     from taskraft_pipeline.report.report import DurationStatistics, Report, TimelineBucket
 
-SIZE_INCHES: Final = (7.2, 4.0)
 DOTS_PER_INCH: Final = 130
 DASHES: Final = (0, (4, 2))
 LEGEND: Final = "dot p50, bar p25-p75, line p5-p95, tick p99"
@@ -37,24 +38,36 @@ def draw(report: Report, look: ChartLook) -> Mapping[str, bytes]:
 
 def chart(report: Report, look: ChartLook, title: str) -> bytes:
     """Return one of CHARTS as PNG."""
-    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+    written = io.BytesIO()
+    paper = look.theme.paper
+    figure_of(report, look, title).savefig(
+        written, format="png", dpi=DOTS_PER_INCH, facecolor=paper
+    )
+    return written.getvalue()
+
+
+def figure_of(report: Report, look: ChartLook, title: str) -> Figure:
+    """Return one of CHARTS."""
+    figure = Figure(figsize=look.size.inches, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.14, h_pad=0.14)  # type: ignore[union-attr,call-arg] # constrained, as asked for above
     panel = figure.subplots()
     panel.set_facecolor(look.theme.paper)
     CHARTS[title](panel, report, look)
-    written = io.BytesIO()
-    figure.savefig(written, format="png", dpi=DOTS_PER_INCH, facecolor=look.theme.paper)
-    return written.getvalue()
+    return figure
 
 
 def style(panel: Axes, look: ChartLook, title: str, note: str) -> None:
     """Set the title of a panel, and remove decoration."""
-    panel.set_title(title, loc="left", size=12, weight="bold", color=look.theme.ink, pad=20)
-    panel.text(0, 1.025, note, transform=panel.transAxes, size=9, color=look.theme.faint)
+    lines = wrap(note, look.size.line_chars)
+    pad = 8 + 12 * len(lines)
+    panel.set_title(title, loc="left", size=12, weight="bold", color=look.theme.ink, pad=pad)
+    panel.annotate("\n".join(lines), (0, 1), xytext=(0, 7), xycoords="axes fraction",
+                   textcoords="offset points", size=9, color=look.theme.faint)  # fmt: skip
     panel.spines[["top", "right", "left"]].set_visible(False)
     panel.spines["bottom"].set_color(look.theme.faint)
     panel.tick_params(colors=look.theme.ink, labelsize=9, length=0)
     panel.tick_params(which="minor", length=0)
+    panel.tick_params(axis="x", pad=7)
     panel.set_axisbelow(True)
 
 
@@ -128,10 +141,11 @@ def draw_backlog(panel: Axes, report: Report, look: ChartLook) -> None:
 def over_time(panel: Axes, report: Report, look: ChartLook) -> None:
     """Set a time axis and a count axis."""
     span_ms = report.timeline[-1].at_ms - report.timeline[0].at_ms
-    form = "%H:%M:%S" if span_ms < 3_600_000 else "%H:%M" if span_ms < 86_400_000 else "%m-%d"
-    locator = mdates.AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]  # matplotlib has no types
+    locator = mdates.AutoDateLocator(minticks=3, maxticks=look.size.ticks)  # type: ignore[no-untyped-call]  # matplotlib has no types
     panel.xaxis.set_major_locator(locator)
-    panel.xaxis.set_major_formatter(mdates.DateFormatter(form, tz=UTC))  # type: ignore[no-untyped-call]  # matplotlib has no types
+    panel.xaxis.set_major_formatter(
+        FuncFormatter(lambda day, _: time_text(mdates.num2date(day, UTC), span_ms))  # type: ignore[no-untyped-call]  # matplotlib has no types
+    )
     panel.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     panel.grid(axis="y", color=look.theme.grid, lw=0.8)
@@ -161,9 +175,7 @@ def draw_spreads(
     if not shown:
         return
     panel.set_xscale("log")
-    low, high = panel.get_xlim()
-    subs = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
-    panel.xaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
+    panel.xaxis.set_major_locator(FixedLocator(duration_ticks(*panel.get_xlim(), look.size.ticks)))
     panel.xaxis.set_minor_formatter(NullFormatter())
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
     panel.grid(axis="x", color=look.theme.grid, lw=0.8)
@@ -179,7 +191,7 @@ def draw_spread(
     panel.plot([p99], [place], "|", color=colour, ms=13, mew=2.2)
     panel.plot([p50], [place], "o", color=look.theme.paper, ms=7, mec=look.theme.ink, mew=1.3)
     panel.annotate(
-        f"p50 {duration(spread.at(0.5))}, p99 {duration(spread.at(0.99))}",
+        f"p50 {duration(spread.at(0.5))}{look.size.joint}p99 {duration(spread.at(0.99))}",
         (1.01, place),
         xycoords=("axes fraction", "data"),
         annotation_clip=False,
@@ -191,7 +203,8 @@ def draw_spread(
 
 def named(panel: Axes, look: ChartLook, names: Sequence[str]) -> None:
     """Write names along the vertical axis, the first on top."""
-    panel.set_yticks(range(len(names)), [shortened(name) for name in names])
+    shown = [shortened(name, look.size.name_chars) for name in names]
+    panel.set_yticks(range(len(names)), shown)
     panel.set_ylim(max(len(names), 3) - 0.4, -0.6)
     if not names:
         panel.set_xticks([])
@@ -206,9 +219,9 @@ def named(panel: Axes, look: ChartLook, names: Sequence[str]) -> None:
         )
 
 
-def shortened(name: str) -> str:
-    """Return a name of at most 22 characters."""
-    return name if len(name) <= 22 else f"{name[:21]}…"
+def shortened(name: str, chars_max: int) -> str:
+    """Return a name of at most ``chars_max`` characters."""
+    return name if len(name) <= chars_max else f"{name[: chars_max - 1]}…"
 
 
 def draw_failures(panel: Axes, report: Report, look: ChartLook) -> None:
@@ -231,7 +244,8 @@ def draw_failures(panel: Axes, report: Report, look: ChartLook) -> None:
     named(panel, look, ranked)
     panel.margins(x=0.1)
     if ranked:
-        panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        panel.xaxis.set_major_locator(MaxNLocator(look.size.ticks - 1, integer=True))
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     panel.grid(axis="x", color=look.theme.grid, lw=0.8)
 
 
@@ -240,6 +254,8 @@ def draw_attempts(panel: Axes, report: Report, look: ChartLook) -> None:
     style(panel, look, "Attempts", "tasks acknowledged at the n-th attempt, by tube (logarithmic)")
     numbers = sorted({one.attempt for one in report.attempts})
     width = 0.8 / max(1, len(look.colours))
+    bars_drawn = len(numbers) * len(look.colours)
+    is_upright = bars_drawn > look.size.flat_bars
     for place, (name, colour) in enumerate(look.colours.items()):
         tasks = dict.fromkeys(numbers, 0)
         for one in report.attempts:
@@ -247,15 +263,16 @@ def draw_attempts(panel: Axes, report: Report, look: ChartLook) -> None:
                 tasks[one.attempt] += one.tasks
         left = [n + (place - (len(look.colours) - 1) / 2) * width for n in range(len(numbers))]
         bars = panel.bar(left, list(tasks.values()), width * 0.92, color=colour, alpha=0.9)
-        if len(numbers) * len(look.colours) <= 24:
+        if bars_drawn <= look.size.labelled_bars:
             labels = [f"{number:,}" if number else "" for number in tasks.values()]
-            panel.bar_label(bars, labels, size=8.5, color=look.theme.ink, padding=2)
+            panel.bar_label(bars, labels, size=8.5, color=look.theme.ink, padding=3,
+                            rotation=90 if is_upright else 0)  # fmt: skip
     if not numbers:
         named(panel, look, [])
         return
     panel.set_xticks(range(len(numbers)), [str(number) for number in numbers])
     panel.set_yscale("log")
-    panel.set_ylim(0.8, max(one.tasks for one in report.attempts) * 3)
+    panel.set_ylim(0.8, max(one.tasks for one in report.attempts) * (20 if is_upright else 3))
     panel.yaxis.set_minor_formatter(NullFormatter())
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     panel.grid(axis="y", color=look.theme.grid, lw=0.8)

@@ -6,7 +6,7 @@ import base64
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from taskraft_pipeline.report.chart_look import DARK, LIGHT, colours_of, look_of
+from taskraft_pipeline.report.chart_look import DARK, LIGHT, NARROW, WIDE, colours_of, look_of
 from taskraft_pipeline.report.charts import draw
 from taskraft_pipeline.report.tables import count, duration, headline, ratio, tables
 
@@ -23,8 +23,9 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 0;
 main { max-width: 1240px; margin: 0 auto; padding: 28px 24px 48px; }
 h1 { font-size: 26px; margin: 0 0 2px; } h2 { font-size: 17px; margin: 34px 0 10px; }
 p { margin: 0; color: var(--faint); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px;
-         margin: 22px 0; }
+.cards { display: grid; grid-template-columns: repeat(8, 1fr); gap: 12px; margin: 22px 0; }
+@media (max-width: 1200px) { .cards { grid-template-columns: repeat(4, 1fr); } }
+@media (max-width: 620px) { .cards { grid-template-columns: repeat(2, 1fr); } }
 .card, picture, .scroll { background: var(--paper); border: 1px solid var(--grid);
                           border-radius: 8px; }
 .card { padding: 12px 14px; white-space: nowrap; }
@@ -43,9 +44,14 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { padding: 7px 14px; text-align: right; white-space: nowrap; }
 th { font-weight: 600; color: var(--faint); font-size: 13px; border-bottom: 1px solid var(--grid); }
 th:first-child, td:first-child { text-align: left; }
-td:last-child { max-width: 420px; overflow: hidden; text-overflow: ellipsis; }
+th.text, td.text { text-align: left; }
+td.text:last-child { white-space: normal; overflow-wrap: anywhere; min-width: 180px; }
+@media (max-width: 1000px) { th, td { padding: 7px; } table { font-size: 14px; }
+                             th { font-size: 12px; } }
 tr:nth-child(even) td { background: var(--back); }
 """
+IS_DARK: Final = "(prefers-color-scheme: dark)"
+IS_NARROW: Final = "(max-width: 620px)"
 BACKS: Final = {LIGHT: ("#f4f5f7", "#b3261e"), DARK: ("#14181d", "#ff8a80")}
 """Background of the page, and colour of what is wrong, by theme."""
 
@@ -89,7 +95,7 @@ def themes() -> str:
             f" --paper: {theme.paper}; --back: {back}; --bad: {bad}; }}"
         )
 
-    return f"{colours(LIGHT)} @media (prefers-color-scheme: dark) {{ {colours(DARK)} }}"
+    return f"{colours(LIGHT)} @media {IS_DARK} {{ {colours(DARK)} }}"
 
 
 def key(report: Report) -> str:
@@ -102,13 +108,23 @@ def key(report: Report) -> str:
 
 
 def pictures(report: Report) -> str:
-    """Return the charts as HTML, each for both themes."""
-    dark = draw(report, look_of(report, DARK))
-    return "".join(
-        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{inline(dark[title])}">'
-        f'<img alt="{title}" src="{inline(image)}"></picture>'
-        for title, image in draw(report, look_of(report, LIGHT)).items()
-    )
+    """Return the charts as HTML, each for both themes and for phones."""
+    drawn = {
+        media: draw(report, look_of(report, theme, size))
+        for media, theme, size in (
+            (f"{IS_DARK} and {IS_NARROW}", DARK, NARROW),
+            (IS_NARROW, LIGHT, NARROW),
+            (IS_DARK, DARK, WIDE),
+        )
+    }
+    found = []
+    for title, image in draw(report, look_of(report, LIGHT)).items():
+        sources = "".join(
+            f'<source media="{media}" srcset="{inline(charts[title])}">'
+            for media, charts in drawn.items()
+        )
+        found.append(f'<picture>{sources}<img alt="{title}" src="{inline(image)}"></picture>')
+    return "".join(found)
 
 
 def inline(image: bytes) -> str:
@@ -121,25 +137,31 @@ def cards(report: Report) -> str:
     total = report.total
     shown = [
         (count(total.count("put")), "tasks put"),
-        (count(total.count("acknowledged")), "tasks acknowledged"),
+        (count(total.count("acknowledged")), "acknowledged"),
         (ratio(total.acks_per_second), "acknowledged/s"),
         (duration(total.wait.at(0.5)), "median wait"),
         (duration(total.run.at(0.5)), "median run"),
         (count(total.count("failed")), "failed attempts"),
+        (count(total.count("buried")), "tasks buried"),
     ]
     found = [f'<div class="card"><b>{value}</b><span>{name}</span></div>' for value, name in shown]
-    if not report.is_filtered:
-        verdict, kind = ("complete", "") if report.is_complete else ("WITH GAPS", " bad")
-        found.append(f'<div class="card{kind}"><b>{verdict}</b><span>history</span></div>')
+    verdict, kind = ("complete", "") if report.is_complete else ("WITH GAPS", " bad")
+    if report.is_filtered:
+        verdict, kind = "filtered", ""
+    found.append(f'<div class="card{kind}"><b>{verdict}</b><span>history</span></div>')
     return "".join(found)
 
 
 def html_table(table: Table) -> str:
     """Return a table as HTML."""
-    heads = "".join(f"<th>{escape(head)}</th>" for head in table.heads)
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows
-    )
+    kinds = [' class="text"' if head in table.texts else "" for head in table.heads]
+
+    def line(name: str, row: Sequence[str]) -> str:
+        cells = zip(kinds, row, strict=True)
+        return "".join(f"<{name}{kind}>{escape(cell)}</{name}>" for kind, cell in cells)
+
+    heads = line("th", table.heads)
+    rows = "".join(f"<tr>{line('td', row)}</tr>" for row in table.rows)
     return (
         f'<h2>{escape(table.title)}</h2><div class="scroll"><table>'
         f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from taskraft_pipeline.figures import FIGURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from taskraft_pipeline.report.report import Report, TubeStatistics
 
@@ -30,15 +30,24 @@ STATES: Final = ("ready", "delayed", "held", "taken", "buried", "done", "zombie"
 
 @dataclass(slots=True, frozen=True)
 class Table:
-    """A table for people: the first column is text, the others are right-aligned numbers."""
+    """A table for people.
+
+    Attributes:
+        title: title.
+        heads: heads of the columns.
+        rows: cells of each row.
+        texts: heads of the columns with texts, which are left-aligned, beside the first column. The
+            other columns have numbers, which are right-aligned.
+    """
 
     title: str
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
+    texts: Collection[str] = ()
 
 
 def duration(milliseconds: float | None) -> str:
-    """Return a duration as people say it, such as "1.25 s", "1 min 40 s" or "2 h 05 min"."""
+    """Return a duration as people say it: "1.25 s", "1 min 40 s", "2 h 05 min" or "3 d 01 h"."""
     if milliseconds is None:
         return NONE
     if milliseconds < 999.5:
@@ -49,12 +58,20 @@ def duration(milliseconds: float | None) -> str:
     if minutes < 60:
         return f"{minutes} min {seconds:02} s" if seconds else f"{minutes} min"
     hours, minutes = divmod(round(milliseconds / 60_000), 60)
-    return f"{hours} h {minutes:02} min" if minutes else f"{hours} h"
+    if hours < 48:
+        return f"{hours} h {minutes:02} min" if minutes else f"{hours} h"
+    days, hours = divmod(round(milliseconds / 3_600_000), 24)
+    return f"{days} d {hours:02} h" if hours else f"{days} d"
 
 
 def count(number: int) -> str:
     """Return a number with thousands separators; "-" for 0."""
     return f"{number:,}" if number else NONE
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which has an "s" unless the number is 1."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def ratio(number: float | None) -> str:
@@ -84,7 +101,7 @@ def flow(report: Report) -> Table:
     columns: tuple[tuple[str, Callable[[TubeStatistics], str]], ...] = (
         *((shown, figure_cell(shown)) for shown in shown_figures(report)),
         ("acknowledged/s", lambda tube: ratio(tube.acks_per_second)),
-        ("takes per acknowledgement", lambda tube: ratio(tube.takes_per_ack)),
+        ("takes per ack", lambda tube: ratio(tube.takes_per_ack)),
     )
     rows = [[tube.name, *(cell(tube) for _, cell in columns)] for tube in lines_of(report)]
     heads = [head.replace("_", " ") for head, _ in columns]
@@ -142,7 +159,8 @@ def failures(report: Report) -> Table:
         ]
         for one in report.failures
     ]
-    return Table("Failures", ["tube: reason", "ended by", "times", "last", "example"], rows)
+    heads = ["tube: reason", "ended by", "times", "last", "example"]
+    return Table("Failures", heads, rows, texts=("ended by", "example"))
 
 
 def attempts(report: Report) -> Table:
@@ -158,12 +176,15 @@ def attempts(report: Report) -> Table:
 
 def text(table: Table) -> str:
     """Return a table as lines of aligned text."""
+    are_texts = [not place or head in table.texts for place, head in enumerate(table.heads)]
     rows = [list(table.heads), *(list(row) for row in table.rows)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(table.heads))]
     lines = []
     for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        cells = [
+            cell.ljust(width) if is_text else cell.rjust(width)
+            for cell, width, is_text in zip(row, widths, are_texts, strict=True)
+        ]
         lines.append("  ".join(cells).rstrip())
     lines.insert(1, "  ".join("─" * width for width in widths))
     return "\n".join([table.title, *(f"  {line}" for line in lines)])
@@ -174,9 +195,10 @@ def headline(report: Report) -> str:
     first_ms = min(part.first_ms for part in report.parts)
     last_ms = max(part.last_ms for part in report.parts)
     return (
-        f"{count(report.events)} events of {count(report.total.count('put'))} tasks in"
-        f" {len(report.tubes)} tubes, {instant(first_ms)} to {instant(last_ms)} UTC"
-        f" ({duration(last_ms - first_ms)}); {len(report.parts)} partitions, {proof(report)}"
+        f"{counted(report.events, 'event')} of {counted(report.total.count('put'), 'task')} in"
+        f" {counted(len(report.tubes), 'tube')}, {instant(first_ms)} to {instant(last_ms)} UTC"
+        f" ({duration(last_ms - first_ms)}); {counted(len(report.parts), 'partition')},"
+        f" {proof(report)}"
     )
 
 
