@@ -11,10 +11,12 @@ from dataclasses import replace
 import pytest
 from pyspark.errors import PySparkException
 
+from taskraft_pipeline.cli import FOLLOW_OUTAGE, print_progress
 from taskraft_pipeline.errors import CursorTrimmed, FeedMismatch
 from taskraft_pipeline.journal import export
 from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.journal.loading import load
+from taskraft_pipeline.journal.outage_watch import OutageWatch, wait_for_end
 from taskraft_pipeline.journal.verify import verify
 from taskraft_pipeline.options import parse
 from taskraft_pipeline.spark_failures import failure_text
@@ -143,6 +145,51 @@ def test_an_error_within_a_batch_is_one_line_and_a_file(spark, cluster, journal,
     assert "\n" not in line
     (file,) = tmp_path.glob("taskraft-pipeline-*.txt")
     assert "Traceback" in file.read_text()
+
+
+def test_a_followed_export_tells_an_outage_and_its_lag_and_loses_nothing(
+    spark, cluster, events, journal, capsys
+):
+    cluster.feed.partitions.clear()
+    cluster.feed.append([event for event in events if event.seq < 500])
+    told, batches = [], []
+
+    def are_dead(dead):
+        for node in cluster.nodes:
+            node.dies_after = 0 if dead else None
+
+    def published(batch):
+        print_progress(batch)
+        are_dead(batch.lag == 0 and not told)
+        batches.append(batch)
+
+    def tell(line):
+        told.append(line)
+        if len(told) == 1:
+            cluster.feed.append([event for event in events if event.seq >= 500])
+            are_dead(dead=False)
+
+    def pause(_):
+        threading.Event().wait(0.02)
+        if len(told) == 2 and sum(batch.events for batch in batches) == len(events):
+            signal.raise_signal(signal.SIGTERM)
+
+    given = options_of(cluster, batch_events=1_000, maxOutage=FOLLOW_OUTAGE)
+    assert export.prepare(journal, parse(given)) == cluster.feed.events
+    query = export.start(spark, journal, given, interval_ms=50, on_published=published)
+    assert wait_for_end(query, OutageWatch(parse(given), tell), pause) == signal.SIGTERM
+    silent, again = told
+    assert silent.startswith("waiting for the nodes: no node answered")
+    assert again.startswith("the nodes answer again after ")
+    lags = [batch.lag for batch in batches]
+    assert (lags[0] > 0, lags.count(0), lags[-1]) == (True, 2, 0)
+    first = f"batch 0: 1,000 events, {lags[0]:,} behind the feed"
+    assert capsys.readouterr().out.splitlines()[0] == first
+    assert [next_seq for _, next_seq in cluster.feed.cursors] == [
+        dict(manifest.next_seq) for manifest in journal.manifests()
+    ]
+    assert verify(journal, is_deep=True).problems == []
+    assert found_rows(load(spark, journal)) == expected_rows(events)
 
 
 class Exporter:
