@@ -202,6 +202,20 @@ def test_an_export_of_a_trimmed_position_ends_in_one_line_before_spark_starts(
     assert sorted(journal.root.rglob("*")) == sorted([*before, journal.root / "_lock"])
 
 
+@pytest.mark.real_time
+def test_an_export_of_another_clusters_journal_ends_in_one_line_before_spark_starts(
+    cluster, journal, monkeypatch
+):
+    monkeypatch.setattr(java, "is_sufficient", lambda: True)
+    cluster.feed.feed_id = "feed-2"
+    before = sorted(journal.root.rglob("*"))
+    result = run("export", "--journal", str(journal.root), "--target", cluster.endpoints)
+    assert result.exit_code == 1
+    (line,) = result.output.splitlines()
+    assert line.startswith("Error: FEED_MISMATCH: ")
+    assert sorted(journal.root.rglob("*")) == sorted([*before, journal.root / "_lock"])
+
+
 def findings(*arguments):
     return {finding.subject: finding for finding in examine(*arguments)}
 

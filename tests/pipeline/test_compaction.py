@@ -152,7 +152,14 @@ def test_an_erasure_that_is_interrupted_changes_nothing_and_can_be_repeated(
         patched.setattr(erasure, step, interrupt)
         with pytest.raises(KeyboardInterrupt):
             erase(journal, "mail", [task_id])
-    assert verify(journal, is_deep=True).problems == []
+    (journal.root / "events" / "gen=old").mkdir()
+    (journal.root / "events" / "gen=old" / "part.parquet").touch()
+    verdict = verify(journal, is_deep=True)
+    assert verdict.problems == []
+    assert verdict.notes[-2:] == [
+        "events/gen=old: does not belong to the journal",
+        "gen=000000000003: not published yet",
+    ]
     assert found_rows(load(spark, journal)) == before
     assert erase(journal, "mail", [task_id]) > 2
     verdict = verify(journal, is_deep=True)

@@ -259,10 +259,18 @@ def test_files_that_do_not_belong_to_the_journal_are_named(journal):
     (journal.root / "raw" / "batch=7.old").mkdir()
     (journal.root / "raw" / "notes.txt").touch()
     (journal.root / "old").mkdir()
+    (journal.root / "events" / "old").mkdir(parents=True)
+    (journal.root / "events" / "old" / "part.parquet").touch()
+    (journal.root / "events" / "gen=000000000001").mkdir()
+    (journal.batch_folder(0) / "notes.txt").touch()
+    (journal.batch_folder(0) / "_SUCCESS").touch()
     assert verify(journal).notes == [
+        "events/old: does not belong to the journal",
         "old: does not belong to the journal",
+        "raw/batch=000000000000/notes.txt: does not belong to the journal",
         "raw/batch=7.old: does not belong to the journal",
         "raw/notes.txt: does not belong to the journal",
+        "gen=000000000001: not published yet",
     ]
 
 

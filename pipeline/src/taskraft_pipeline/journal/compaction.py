@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from taskraft_pipeline.errors import JournalRefused
 from taskraft_pipeline.journal.batch_content import read_columns, sync
 from taskraft_pipeline.journal.generation import EventsFile, Generation
-from taskraft_pipeline.journal.journal import publish, spark_path, sync_folder
+from taskraft_pipeline.journal.journal import numbered_folders, publish, spark_path, sync_folder
 from taskraft_pipeline.journal.loading import read_files
 from taskraft_pipeline.journal.sequence_digest import SequenceDigest
 
@@ -205,11 +205,11 @@ def delete_replaced(journal: Journal, grace_ms: int) -> int:
     used = [one for one in generations if one.number not in superseded]
     names = {file.path for one in used for file in one.files}
     deleted = 0
-    for path in sorted((journal.root / "events").rglob("*.parquet")):
-        number = int(path.relative_to(journal.root / "events").parts[0].removeprefix("gen="))
-        if number <= used[-1].number and path.relative_to(journal.root).as_posix() not in names:
-            path.unlink()
-            deleted += 1
+    for number, folder in numbered_folders(journal.root / "events", "gen="):
+        for path in sorted(folder.rglob("*.parquet")):
+            if number <= used[-1].number and path.relative_to(journal.root).as_posix() not in names:
+                path.unlink()
+                deleted += 1
     # Readers that started before the oldest used generation read the batches that it replaced.
     if used[0].published_ms <= since_ms:
         deleted += delete_batches(journal, used[0].last_batch)
@@ -225,8 +225,8 @@ def delete_batches(journal: Journal, last_batch: int) -> int:
     The manifests of the batches stay.
     """
     deleted = 0
-    for path in sorted((journal.root / "raw").glob("batch=*")):
-        if int(path.name.removeprefix("batch=")) <= last_batch:
+    for batch, path in numbered_folders(journal.root / "raw", "batch="):
+        if batch <= last_batch:
             deleted += len(list(path.rglob("*.parquet")))
             shutil.rmtree(path)
     return deleted

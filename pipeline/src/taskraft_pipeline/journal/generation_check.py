@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from taskraft_pipeline.journal.journal import numbered_folders
 from taskraft_pipeline.journal.sequence_digest import SequenceDigest
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ def _file_problems(journal: Journal, generation: Generation) -> list[str]:
         elif path.stat().st_size != file.bytes:
             found.append(f"{file.path} does not have {file.bytes} bytes")
     named = {file.path for one in journal.generations() for file in one.files}
-    for path in sorted((journal.root / "events").rglob("*.parquet")):
-        place = path.relative_to(journal.root).as_posix()
-        number = int(path.relative_to(journal.root / "events").parts[0].removeprefix("gen="))
-        if place not in named and number <= generation.number:
-            found.append(f"{place} is not in a manifest")
+    for number, folder in numbered_folders(journal.root / "events", "gen="):
+        for path in sorted(folder.rglob("*.parquet")):
+            place = path.relative_to(journal.root).as_posix()
+            if place not in named and number <= generation.number:
+                found.append(f"{place} is not in a manifest")
     return found
 
 

@@ -232,6 +232,15 @@ def read_json(path: Path) -> dict[str, object]:
     return found
 
 
+def numbered_folders(parent: Path, prefix: str) -> list[tuple[int, Path]]:
+    """Return the folders whose names are a prefix and a number, in order of their names."""
+    return [
+        (int(number), path)
+        for path in sorted(parent.glob(f"{prefix}*"))
+        if (number := path.name.removeprefix(prefix)).isdecimal() and path.is_dir()
+    ]
+
+
 def publish(path: Path, content: Mapping[str, object]) -> None:
     """Create a file with its whole content atomically and durably.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from taskraft_pipeline.errors import JournalRefused
 from taskraft_pipeline.journal.batch_content import inspect
 from taskraft_pipeline.journal.generation_check import generation_problems
+from taskraft_pipeline.journal.journal import numbered_folders
 from taskraft_pipeline.journal.manifest import manifest_problems
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def verify(journal: Journal, *, is_deep: bool = False) -> Verification:
         verdict.problems += generation_problems(journal, generation, replaced, is_deep=is_deep)
         verdict.notes += generation_notes(generation)
     verdict.problems += commits_without_batch(journal, verdict.batches)
-    verdict.notes += leftovers(journal, verdict.batches)
+    verdict.notes += leftovers(journal, verdict.batches, generation.number if generation else 0)
     if verdict.batches and not journal.has_checkpoint():
         verdict.notes.append(
             "the checkpoint is lost; the next export continues after the last batch"
@@ -198,21 +199,26 @@ def commits_without_batch(journal: Journal, batches: int) -> list[str]:
     ]
 
 
-def leftovers(journal: Journal, batches: int) -> list[str]:
-    """Return stray files, and batch folders that are not published yet."""
-    raw = journal.root / "raw"
-    found = [
-        f"{path.name}: does not belong to the journal"
-        for path in sorted(journal.root.glob("*"))
-        if path.name not in OWN_NAMES
-    ]
-    for path in sorted(raw.glob("*")):
-        number = path.name.removeprefix("batch=")
-        if not (path.is_dir() and number.isdecimal()):
-            found.append(f"raw/{path.name}: does not belong to the journal")
-        elif int(number) >= batches:
-            found.append(f"{path.name}: not published yet")
-    return found
+def leftovers(journal: Journal, batches: int, generation: int) -> list[str]:
+    """Return stray files, and folders of batches and generations that are not published yet."""
+    stray = [path for path in journal.root.glob("*") if path.name not in OWN_NAMES]
+    unpublished = []
+    for name, prefix, last in (("raw", "batch=", batches - 1), ("events", "gen=", generation)):
+        folders = numbered_folders(journal.root / name, prefix)
+        known = {path for _, path in folders}
+        stray += [path for path in (journal.root / name).glob("*") if path not in known]
+        for number, folder in folders:
+            if number > last:
+                unpublished.append(f"{folder.name}: not published yet")
+            else:
+                stray += [path for path in folder.rglob("*") if is_foreign(path)]
+    named = sorted(path.relative_to(journal.root).as_posix() for path in stray)
+    return [f"{path}: does not belong to the journal" for path in named] + unpublished
+
+
+def is_foreign(path: Path) -> bool:
+    """Return whether a file is neither a Parquet file nor one of Spark's own files beside it."""
+    return path.is_file() and path.suffix != ".parquet" and not path.name.startswith((".", "_"))
 
 
 def feed_problems(verdict: Verification, feed: Feed) -> list[str]:
