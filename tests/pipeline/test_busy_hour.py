@@ -2,12 +2,19 @@
 
 from collections import Counter
 
+import grpc
 import pytest
 
 from taskraft import Batch, Client, Retry
+from taskraft.v1.feed_service_pb2 import ChangeEvent
+from taskraft.v1.session_service_pb2 import OpenSessionRequest
+from taskraft.v1.session_service_pb2_grpc import SessionServiceStub
+from taskraft.v1.task_service_pb2 import TakeTasksRequest
+from taskraft.v1.task_service_pb2_grpc import TaskServiceStub
 from taskraft_pipeline.figures import FIGURES
 from taskraft_pipeline.report.make import report_from_feed
 from tests.cluster.node_clocks import NodeClocks
+from tests.drill.spark_deaths import events_of
 from tools.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -108,6 +115,7 @@ def administer(client):
     admin = client.tube("admin")
     ids = admin.put_many(map(str, range(8)))
     later = admin.put("later", delay="1h")
+    admin.put("soon", delay=BRIEF)
     admin.bury(ids[:3], reason=ValueError("bad data"))
     admin.kick(ids=[ids[0]])
     admin.delete([ids[1], later])
@@ -142,7 +150,7 @@ def combine(client):
 
 
 def busy_hour(client):
-    names = ("work", "other", "dead", "lost", "held", "admin", "emptied", "flow", "due")
+    names = ("work", "other", "dead", "lost", "held", "admin", "emptied", "flow", "due", "left")
     for name in (*names, *ODD):
         client.create_tube(name)
     settle_each_way(client)
@@ -151,11 +159,22 @@ def busy_hour(client):
     fail_oddly(client)
     administer(client)
     combine(client)
+    client.tube("left").put_many(["a", "b"], ttr="1h")
     client.schedules.create("minute", "* * * * *", client.tube("due").task("by schedule"))
+
+
+def leave_a_task_to_a_restart(target):
+    """Take a task in a session of a client that dies before the node restarts."""
+    with grpc.insecure_channel(target) as channel:
+        opened = SessionServiceStub(channel).OpenSession(OpenSessionRequest())
+        request = TakeTasksRequest(session_id=opened.session.session_id, tasks_max=1)
+        request.sources.add(tube="left")
+        assert len(TaskServiceStub(channel).TakeTasks(request).tasks) == 1
 
 
 def let_a_minute_end(client):
     """Take the task of the schedule, and the tasks whose leases have ended with the minute."""
+    take(client.tube("left"), 2)[0].ack()
     take(client.tube("due"), 1)[0].ack()
     client.schedules.delete("minute")
     for task in take(client.tube("flow"), 2):
@@ -190,10 +209,13 @@ def test_each_figure_of_a_report_equals_the_count_of_the_queue(spark, tmp_path):
     ):
         cluster.wait_ready()
         busy_hour(client)
-        node.kill()
-        clocks.set_wall(MINUTE_MS)
-        node.start()
-        cluster.wait_ready()
+        # After the minute, the session of the first task has lived through a change of leader.
+        for passed_ms in (0, MINUTE_MS):
+            leave_a_task_to_a_restart(cluster.target)
+            node.kill()
+            clocks.set_wall(passed_ms)
+            node.start()
+            cluster.wait_ready()
         let_a_minute_end(client)
         settle_each_way(client)
         failures = Counter()
@@ -201,6 +223,8 @@ def test_each_figure_of_a_report_equals_the_count_of_the_queue(spark, tmp_path):
             failures[row.tube] += row.count
         queue = client.stats(transitions=True)
         report = report_from_feed(spark, cluster.target)
+        kinds = {kind for *_, kind in events_of(cluster.target)}
+    assert kinds == {name.lower() for name in ChangeEvent.Kind.keys()[1:]}
     assert report.is_from_the_start
     assert {tube.name for tube in report.tubes} == {tube.tube for tube in queue.tubes}
     by_name = {tube.name: tube for tube in report.tubes}
