@@ -123,3 +123,17 @@ def test_a_put_takes_an_absolute_time_in_any_time_zone(zone):
 def test_an_absolute_time_needs_a_time_zone(at, error):
     with pytest.raises(error, match="a datetime with a time zone"):
         spec_template({"visible_at": at}, "t")
+
+
+def test_absent_counts_of_all_tubes_are_one_object():
+    first, second, counted = (
+        TubeStatistics.of(message)
+        for message in (
+            tube_service_pb2.TubeStatistics(tube="a"),
+            tube_service_pb2.TubeStatistics(tube="b"),
+            tube_service_pb2.TubeStatistics(calls=tube_service_pb2.TubeStatistics.Calls(put=3)),
+        )
+    )
+    assert first.calls is second.calls
+    assert {getattr(first.calls, field.name) for field in fields(OperationCounts)} == {0}
+    assert counted.calls.put == 3

@@ -2,7 +2,8 @@
 
 The fields of a dataclass have the names of the message's fields; the field `message` holds the
 whole message. A field with a message, a list or an enumeration needs a converter in its metadata. A
-field that is absent from the message gets the default of the dataclass.
+field that is absent from the message gets the default of the dataclass. All absent messages of one
+kind are the same object, because a list of 10 000 tubes has 20 000 absent messages of 40 counts.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Converter = Callable[[Any], object]
-Metadata = Mapping[str, Converter]
+Metadata = Mapping[str, Any]
 
 _CONVERTER: Final = "converter"
+_NESTED: Final = "nested"
 _MESSAGE: Final = "message"
 
 
@@ -29,6 +31,8 @@ class _Field(NamedTuple):
     name: str
     convert: Converter
     may_be_absent: bool
+    absent: object
+    """Value of an absent message; None: the converter is called for an absent message too."""
 
 
 _KNOWN: Final[dict[type[Any], tuple[_Field, ...]]] = {}
@@ -42,7 +46,7 @@ def converted(convert: Converter) -> Metadata:
 
 def nested(kind: type[Any]) -> Metadata:
     """Return the metadata of a field that holds another dataclass."""
-    return converted(partial(value_of, kind))
+    return {_CONVERTER: partial(value_of, kind), _NESTED: kind}
 
 
 def tuple_of(kind: type[Any]) -> Metadata:
@@ -70,6 +74,8 @@ def value_of(kind: type[T], message: Message) -> T:
     """Return a message as an object of the dataclass `kind`."""
     values = {
         field.name: field.convert(getattr(message, field.name))
+        if field.absent is None or message.HasField(field.name)
+        else field.absent
         for field in _fields_of(kind, message)
         if not field.may_be_absent or message.HasField(field.name)
     }
@@ -92,10 +98,18 @@ def _read_fields(kind: type[Any], message: Message) -> tuple[_Field, ...]:
             field.name,
             field.metadata.get(_CONVERTER, _unchanged),
             known[field.name].has_presence and field.default is not MISSING,
+            _absent(field.metadata.get(_NESTED), message, field.name),
         )
         for field in fields(kind)
         if field.name != _MESSAGE
     )
+
+
+def _absent(kind: type[Any] | None, message: Message, name: str) -> object:
+    """Return the value of an absent message; None: there is no such value for all messages."""
+    if kind is None or _MESSAGE in kind.__annotations__:
+        return None
+    return value_of(kind, type(getattr(message, name))())
 
 
 def _unchanged(value: object) -> object:
