@@ -11,7 +11,7 @@ from taskraft.cli.options import DURATION, examples
 
 if TYPE_CHECKING:
     from taskraft_console.signin.signin_settings import SignInSettings
-    from taskraft_console.views.redaction import RedactionRules
+    from taskraft_console.views.redaction_rules import RedactionRules
 
 
 @click.command(epilog=examples("taskraft console --target 10.0.0.1:7401,10.0.0.2:7401"))
@@ -135,33 +135,32 @@ def _signin_of(path: Path | None) -> SignInSettings | None:
     Raises:
         click.UsageError: the file is unusable.
     """
+    if path is None:
+        return None
     from taskraft_console.signin.signin_settings import (  # noqa: PLC0415 - loads pydantic
         SignInFileInvalid,
         read_signin,
     )
 
-    if path is None:
-        return None
     try:
         return read_signin(path)
     except SignInFileInvalid as error:
         raise click.UsageError(str(error)) from error
 
 
-def _redaction_of(path: Path | None) -> RedactionRules:
+def _redaction_of(path: Path | None) -> RedactionRules | None:
     """Return the rules of a redaction file.
 
     Raises:
         click.UsageError: the file is unusable.
     """
-    from taskraft_console.views.redaction import (  # noqa: PLC0415 - loads pydantic
-        NO_REDACTION,
+    if path is None:
+        return None
+    from taskraft_console.views.redaction_rules import (  # noqa: PLC0415 - loads pydantic
         RedactionFileInvalid,
         read_redaction,
     )
 
-    if path is None:
-        return NO_REDACTION
     try:
         return read_redaction(path)
     except RedactionFileInvalid as error:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from taskraft_console.signin.signin_settings import SignInSettings
-from taskraft_console.views.redaction import NO_REDACTION, RedactionRules
+if TYPE_CHECKING:
+    from taskraft_console.signin.signin_settings import SignInSettings
+    from taskraft_console.views.redaction import TubeRedaction
+    from taskraft_console.views.redaction_rules import RedactionRules
 
 TRACE_ID: Final = "{trace_id}"
 
@@ -32,8 +34,8 @@ class ConsoleSettings:
     """True: refuse each change."""
     payloads: Payloads = "hidden"
     """Display of payloads, headers and results: at once, or after a click."""
-    redaction: RedactionRules = NO_REDACTION
-    """Values of payloads, results and headers that no page shows."""
+    redaction: RedactionRules | None = None
+    """Values of payloads, results and headers that no page shows; None: all are shown."""
     trace_url: str = ""
     """Address of a trace, with "{trace_id}" in the place of its id; empty: no links to traces."""
     timeout_seconds: float = 5.0
@@ -46,6 +48,10 @@ class ConsoleSettings:
     def public_url(self) -> str:
         """Address of the console as browsers see it, without the base path; empty: not known."""
         return "" if self.signin is None else self.signin.public_url
+
+    def redaction_of(self, tube: str) -> TubeRedaction | None:
+        """Return the redaction of the tasks of a tube; None: no rule applies."""
+        return None if self.redaction is None else self.redaction.of(tube)
 
     @property
     def is_loopback(self) -> bool:

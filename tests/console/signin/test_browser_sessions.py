@@ -8,7 +8,7 @@ from taskraft_console.signin.browser_sessions import (
     SESSIONS_MAX,
     BrowserSessions,
 )
-from taskraft_console.signin.oidc_provider import PENDING_MAX, PENDING_SECONDS, PendingSignIns
+from taskraft_console.signin.pending_signins import PENDING_MAX, PENDING_SECONDS, PendingSignIns
 
 
 class Clock:

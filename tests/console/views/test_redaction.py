@@ -5,12 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskraft_console.views.payload_view import SHOWN_BYTES_MAX, PayloadView
-from taskraft_console.views.redaction import (
-    REDACTED,
+from taskraft_console.views.redaction import REDACTED, TubeRedaction
+from taskraft_console.views.redaction_rules import (
     RedactionFileInvalid,
     RedactionRule,
     RedactionRules,
-    TubeRedaction,
     read_redaction,
 )
 

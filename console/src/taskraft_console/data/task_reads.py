@@ -5,19 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from taskraft_console.data.questions import LIST_SECONDS, TASK_SECONDS, Questions
-from taskraft_console.data.shared_reads import Reading
+from taskraft_console.data.shared_reads import Reading, SharedReads
 
 if TYPE_CHECKING:
-    from taskraft import Task, TaskPage
+    from taskraft import AsyncClient, Task, TaskPage
     from taskraft.v1.feed_service_pb2 import GetTaskEventsResponse
     from taskraft.v1.task_service_pb2 import GetTaskGraphResponse
 
 GRAPH_TASKS_MAX: Final = 60
 """Maximum number of tasks in the graph of a task."""
 
+PAYLOADS_MAX: Final = 4
+"""Maximum number of kept answers with a payload and a result, of up to 16 MiB each."""
+
 
 class TaskReads(Questions):
     """Asks a cluster about tasks."""
+
+    def __init__(self, client: AsyncClient, reads: SharedReads, timeout_seconds: float) -> None:
+        super().__init__(client, reads, timeout_seconds)
+        self._payloads = SharedReads(PAYLOADS_MAX)
+
+    def forget(self) -> None:
+        """Forget all answers, so that the next page shows the effect of a change."""
+        super().forget()
+        self._payloads.forget()
 
     async def tasks(
         self, tube: str, where: str, *, order: str = "", size: int = 50, token: str = ""
@@ -42,7 +54,8 @@ class TaskReads(Questions):
         Raises:
             TaskNotFound: the task does not exist.
         """
-        return await self.reads.read(
+        reads = self._payloads if payload else self.reads
+        return await reads.read(
             ("task", tube, task_id, payload),
             TASK_SECONDS,
             lambda: self.client.tube(tube).peek(task_id, payload=payload, timeout=self._timeout),

@@ -36,17 +36,64 @@ class CountedTube:
 
 
 @dataclass(frozen=True, slots=True)
-class CountedTubes:
+class BriefInfo:
+    """The options of a tube that lists of tubes show."""
+
+    name: str
+    kind: str
+    is_temporary: bool
+    put_paused: bool
+    take_paused: bool
+    quarantined_at: int
+    """Log index at which the driver of the tube failed; 0: the driver did not fail."""
+
+    @classmethod
+    def of(cls, info: TubeInfo) -> BriefInfo:
+        """Return the part of the options that lists show."""
+        options = info.options
+        return cls(
+            info.name,
+            info.kind,
+            options.durability == "temporary",
+            options.put_paused,
+            options.take_paused,
+            info.quarantined_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BriefCounts:
+    """The counts of a tube that lists of tubes show."""
+
+    tasks: TaskCounts
+    oldest_ready_ms: int
+    """Time since which the oldest READY task has been READY; 0: no task is READY."""
+    waiting: int
+    """Number of consumers that wait for a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTube:
+    """One of all tubes: small, because the console keeps up to 10 000 of them in memory."""
+
+    info: BriefInfo
+    counts: BriefCounts
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTubes:
     """All tubes that the console may read."""
 
-    tubes: tuple[CountedTube, ...]
-    total: TubeStatistics
+    tubes: tuple[ListedTube, ...]
     now_ms: int
-    revision: int
 
-    def named(self, name: str) -> CountedTube | None:
-        """Return the tube with a name, or None."""
-        return next((each for each in self.tubes if each.info.name == name), None)
+
+@dataclass(frozen=True, slots=True)
+class OneTube:
+    """A tube, and the time of the cluster at the count."""
+
+    tube: CountedTube
+    now_ms: int
 
 
 class TubeReads(Questions):
@@ -55,7 +102,7 @@ class TubeReads(Questions):
     def __init__(self, client: AsyncClient, reads: SharedReads, timeout_seconds: float) -> None:
         super().__init__(client, reads, timeout_seconds)
         self._tubes_seconds = TUBES_SECONDS
-        self._infos: Mapping[str, TubeInfo] = {}
+        self._infos: Mapping[str, BriefInfo] = {}
         self._infos_at = float("-inf")
 
     def forget(self) -> None:
@@ -63,11 +110,11 @@ class TubeReads(Questions):
         super().forget()
         self._infos_at = float("-inf")
 
-    async def tubes(self) -> Reading[CountedTubes]:
-        """Return all tubes with their counts, without counts of operations."""
+    async def tubes(self) -> Reading[ListedTubes]:
+        """Return all tubes with what lists show."""
         return await self.reads.read("tubes", self._tubes_seconds, self._ask_tubes)
 
-    async def _ask_tubes(self) -> CountedTubes:
+    async def _ask_tubes(self) -> ListedTubes:
         """Read the counts of all tubes; read their options less often if there are many tubes."""
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -78,38 +125,38 @@ class TubeReads(Questions):
         age = OPTIONS_SECONDS if len(names) > TUBES_CHEAP else 0.0
         if began - self._infos_at > age or not names <= self._infos.keys():
             infos = await self.client.list_tubes(staleness=self._staleness(), timeout=self._timeout)
-            self._infos = {one.name: one for one in infos}
+            self._infos = {one.name: BriefInfo.of(one) for one in infos}
             self._infos_at = began if began > self._changed_at else float("-inf")
         wanted = (clock() - began) / TUBES_SHARE if len(names) > TUBES_CHEAP else 0.0
         self._tubes_seconds = min(max(wanted, TUBES_SECONDS), TUBES_SECONDS_MAX)
-        return CountedTubes(
+        return ListedTubes(
             # A tube can be created or dropped between the two calls.
             tuple(
-                CountedTube(self._infos[one.tube], one)
+                ListedTube(
+                    self._infos[one.tube],
+                    BriefCounts(one.tasks, one.oldest_ready_ms, one.waiting),
+                )
                 for one in counts.tubes
                 if one.tube in self._infos
             ),
-            counts.total,
             counts.now_ms,
-            counts.revision,
         )
 
-    async def tube(self, name: str) -> Reading[CountedTubes]:
+    async def tube(self, name: str) -> Reading[OneTube]:
         """Return one tube with its counts.
 
         Raises:
             TubeNotFound: the tube does not exist.
         """
 
-        async def ask() -> CountedTubes:
+        async def ask() -> OneTube:
             infos, counts = await asyncio.gather(
                 self.client.list_tubes([name], timeout=self._timeout),
                 self.client.stats([name], timeout=self._timeout),
             )
             if not infos or not counts.tubes:
                 raise errors.TubeNotFound.named(name)
-            tube = CountedTube(infos[0], counts.tubes[0])
-            return CountedTubes((tube,), counts.total, counts.now_ms, counts.revision)
+            return OneTube(CountedTube(infos[0], counts.tubes[0]), counts.now_ms)
 
         return await self.reads.read(("tube", name), TASK_SECONDS, ask)
 

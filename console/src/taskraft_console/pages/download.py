@@ -19,7 +19,7 @@ async def download(visit: PageVisit) -> Response:
     """
     if visit.settings.payloads != "full" and visit.query.get("reveal") != "1":
         raise errors.NotAllowed("payloads are hidden; reveal the payload on the page of the task")
-    redaction = visit.settings.redaction.of(visit.path["tube"])
+    redaction = visit.settings.redaction_of(visit.path["tube"])
     if redaction is not None and redaction.hides_values:
         raise errors.NotAllowed("a rule of the console leaves out values of this tube")
     tube, task_id = visit.path["tube"], task_id_of(visit.path["task_id"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from taskraft.v1.cluster_service_pb2 import GetClusterStateResponse, Member
-from taskraft_console.data.tube_reads import CountedTube, CountedTubes
+from taskraft_console.data.tube_reads import ListedTube, ListedTubes
 from taskraft_console.pages.page import PageView, PageVisit
 from taskraft_console.pages.time_window import shown_window
 from taskraft_console.pages.trends import total_trend, trends_of
@@ -38,7 +38,7 @@ class Alarm:
 class TubeGlance:
     """One line of the table of tubes that need a look."""
 
-    tube: CountedTube
+    tube: ListedTube
     age_ms: int
     why: str
     score: int
@@ -78,9 +78,9 @@ async def overview(visit: PageVisit) -> PageView:
     )
 
 
-def _looks(tubes: CountedTubes) -> Iterator[TubeGlance]:
+def _looks(tubes: ListedTubes) -> Iterator[TubeGlance]:
     for tube in tubes.tubes:
-        counts, options = tube.counts, tube.info.options
+        counts = tube.counts
         since = counts.oldest_ready_ms
         age_ms = max(tubes.now_ms - since, 0) if since else 0
         why, score = "", min(counts.tasks.ready, 999)
@@ -88,7 +88,7 @@ def _looks(tubes: CountedTubes) -> Iterator[TubeGlance]:
             why, score = "quarantined", 5_000_000
         elif counts.tasks.buried:
             why, score = "failing", 3_000_000 + min(counts.tasks.buried, 999_999)
-        elif counts.tasks.ready and options.take_paused:
+        elif counts.tasks.ready and tube.info.take_paused:
             why, score = "takes paused", 2_000_000
         elif age_ms >= IDLE_MS and not counts.tasks.taken and not counts.waiting:
             why, score = "nobody takes", 2_000_000 + min(age_ms // 1_000, 999_999)

@@ -12,6 +12,7 @@ async def rights(visit: PageVisit) -> PageView:
     server = visit.value(await visit.cluster.server())
     settings = visit.settings
     signin = settings.signin
+    rules = 0 if settings.redaction is None else len(settings.redaction.redact)
     return PageView(
         template="rights.html",
         title="Settings and rights",
@@ -28,7 +29,7 @@ async def rights(visit: PageVisit) -> PageView:
                 ("Base path", settings.base_path or "-"),
                 ("Changes", "refused: read-only" if settings.read_only else "allowed"),
                 ("Payloads", settings.payloads),
-                ("Rules of redaction", str(len(settings.redaction.redact))),
+                ("Rules of redaction", str(rules)),
                 ("Address of traces", settings.trace_url or "-"),
                 ("Time limit of a call", f"{settings.timeout_seconds:g} s"),
             ),

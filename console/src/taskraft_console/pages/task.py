@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from taskraft import errors
 from taskraft.cli.delivery import Cause, Delivery
 from taskraft_console.console_settings import TRACE_ID
-from taskraft_console.data.tube_reads import CountedTubes
+from taskraft_console.data.tube_reads import OneTube
 from taskraft_console.pages.page import PageView, PageVisit, shell_word
 from taskraft_console.pages.task_changes import TASK_CHANGES
 from taskraft_console.views.payload_view import PayloadView
@@ -45,9 +45,9 @@ async def task(visit: PageVisit) -> PageView:
         reads.tube(tube),
         reads.events(tube, task_id),
     )
-    one, tubes, trail = visit.value(found), visit.value(counted), visit.value(events)
+    one, shown, trail = visit.value(found), visit.value(counted), visit.value(events)
     spec = one.message.spec
-    redaction = visit.settings.redaction.of(tube)
+    redaction = visit.settings.redaction_of(tube)
     form = visit.query.get("form", "")
     payload = PayloadView.of(spec.payload, form, redaction) if is_revealed else None
     result = PayloadView.of(one.result, "", redaction) if is_revealed and one.result else None
@@ -59,11 +59,11 @@ async def task(visit: PageVisit) -> PageView:
             "task": one,
             "spec": spec,
             "tube": tube,
-            "now_ms": tubes.now_ms,
+            "now_ms": shown.now_ms,
             "key": "/".join(spec.unique_key),
             "steps": list(timeline_of(trail.events)),
             "is_complete": trail.complete,
-            "causes": await _causes(visit, one, tubes),
+            "causes": await _causes(visit, one, shown),
             **await _graph(visit, one),
             "payload": payload,
             "result": result,
@@ -117,14 +117,14 @@ async def _graph(visit: PageVisit, task: Task) -> dict[str, object]:
     return {"graph": graph, "is_whole_graph": not found.truncated}
 
 
-async def _causes(visit: PageVisit, task: Task, tubes: CountedTubes) -> list[Cause]:
+async def _causes(visit: PageVisit, task: Task, shown: OneTube) -> list[Cause]:
     """Return why the task is not being delivered, the decisive cause first."""
-    tube = tubes.tubes[0]
+    tube = shown.tube
     return Delivery(
         task=task,
         tube=tube.info,
         counts=tube.counts,
-        now_ms=tubes.now_ms,
+        now_ms=shown.now_ms,
         group=await _group(visit, task),
     ).causes()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from taskraft_console.data.tube_reads import CountedTube
+from taskraft_console.data.tube_reads import CountedTube, ListedTube
 from taskraft_console.pages.page import PageVisit
 from taskraft_console.views.trend import Trend
 
 
-async def trends_of(visit: PageVisit, tubes: Sequence[CountedTube]) -> Mapping[str, Trend]:
+async def trends_of(
+    visit: PageVisit, tubes: Sequence[CountedTube | ListedTube]
+) -> Mapping[str, Trend]:
     """Return the trends of tubes by name; tubes without samples are left out."""
     if not tubes:
         return {}

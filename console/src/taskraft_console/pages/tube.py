@@ -42,7 +42,7 @@ async def tube(visit: PageVisit) -> PageView:
         reads.consumers(name),
     )
     shown = visit.value(found)
-    one = shown.tubes[0]
+    one = shown.tube
     since = one.counts.oldest_ready_ms
     trend = (await trends_of(visit, [one])).get(name, UNKNOWN_TREND)
     takeable = visit.value(next_tasks).tasks

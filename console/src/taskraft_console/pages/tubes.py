@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from taskraft_console.data.tube_reads import CountedTube
+from taskraft_console.data.tube_reads import ListedTube
 from taskraft_console.pages.page import PageView, PageVisit, integer_of
 from taskraft_console.pages.trends import trends_of
 from taskraft_console.views.trend import UNKNOWN_TREND
@@ -21,7 +21,7 @@ ONLY: Final = ("failing", "paused", "waiting", "empty", "temporary")
 class TubeLine:
     """One line of the list."""
 
-    tube: CountedTube
+    tube: ListedTube
     age_ms: int
     """Age of the oldest READY task; 0: no task is READY."""
 
@@ -35,12 +35,12 @@ SORTS: Final[dict[str, Callable[[TubeLine], tuple[int, str]]]] = {
     "oldest": lambda line: (line.age_ms, ""),
     "waiting": lambda line: (line.tube.counts.waiting, ""),
 }
-_TESTS: Final[dict[str, Callable[[CountedTube], bool]]] = {
+_TESTS: Final[dict[str, Callable[[ListedTube], bool]]] = {
     "failing": lambda tube: tube.counts.tasks.buried > 0,
-    "paused": lambda tube: tube.info.options.put_paused or tube.info.options.take_paused,
+    "paused": lambda tube: tube.info.put_paused or tube.info.take_paused,
     "waiting": lambda tube: tube.counts.tasks.ready > 0,
     "empty": lambda tube: tube.counts.tasks.total == 0,
-    "temporary": lambda tube: tube.info.options.durability == "temporary",
+    "temporary": lambda tube: tube.info.is_temporary,
 }
 
 

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from taskraft import AsyncClient, TaskraftError, errors
 from taskraft_console.pages.page import url_of
 from taskraft_console.signin.browser_sessions import BrowserSessions
-from taskraft_console.signin.oidc_provider import OidcProvider, PendingSignIns
+from taskraft_console.signin.pending_signins import PendingSignIns
 from taskraft_console.signin.visitor import NotSignedIn, SessionVisitors, credential_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from taskraft_console.console_settings import ConsoleSettings
-    from taskraft_console.signin.signin_settings import SignInSettings
+    from taskraft_console.signin.oidc_provider import OidcProvider
+    from taskraft_console.signin.signin_settings import OidcSettings, SignInSettings
 
 TOKEN: Final = re.compile(r"[\x21-\x7e]{8,512}")
 FORM_BYTES_MAX: Final = 4 * 1024
@@ -48,7 +49,7 @@ class SignInPages:
         self._templates = templates
         self._pending = PendingSignIns(lambda: asyncio.get_running_loop().time())
         callback = f"{signin.public_url}{settings.base_path}/signin/callback"
-        self._oidc = None if signin.oidc is None else OidcProvider(signin.oidc, callback)
+        self._oidc = None if signin.oidc is None else _provider_of(signin.oidc, callback)
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of the pages."""
@@ -141,6 +142,13 @@ class SignInPages:
         answer = RedirectResponse(url_of(self._settings.base_path, "signin"), 303)
         self._visitors.remember(answer, "")
         return answer
+
+
+def _provider_of(settings: OidcSettings, redirect_url: str) -> OidcProvider:
+    """Return the OpenID provider; only then is Authlib loaded, which takes 20 MiB of memory."""
+    from taskraft_console.signin.oidc_provider import OidcProvider  # noqa: PLC0415 - see above
+
+    return OidcProvider(settings, redirect_url)
 
 
 def _local_path(text: str) -> str:
