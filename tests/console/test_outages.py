@@ -18,7 +18,7 @@ def test_a_cluster_without_leader_leaves_the_last_values_on_the_page(tmp_path):
         with Client(cluster.target) as client:
             task_id = client.tube("last").put("value")
         with running_console(cluster.target, "--timeout", "1s") as console:
-            assert "/tubes/last" in console.get("/").text
+            blocked_until(lambda: "/tubes/last" in console.get("/").text)
             cluster.nodes[0].kill()
             blocked_until(lambda: "No node answers" in console.get("/", timeout=30).text)
             page = console.get("/", timeout=30)

@@ -1,11 +1,13 @@
 """Shared reads: one call for many pages, and old answers when the cluster is silent."""
 
 import asyncio
+import gc
 
 import pytest
 
 from taskraft import errors
 from taskraft_console.data.shared_reads import ANSWERS_MAX, SharedReads
+from tests.turns import turns_until
 
 
 class Cluster:
@@ -88,3 +90,38 @@ async def test_a_call_from_before_a_change_is_not_shared_after_the_change():
     cluster.may_answer.set()
     assert (await before).value == 1
     assert (await reads.read("q", 60, after.ask)).value == 11
+
+
+async def test_a_page_that_does_not_wait_gets_the_last_answer_with_its_age():
+    reads, cluster = SharedReads(), Cluster()
+    assert await reads.read_soon("q", 60, cluster.ask, 0) is None
+    cluster.may_answer.set()
+    assert (await reads.read("q", 60, cluster.ask)).value == 1
+    assert (await reads.read_soon("q", 60, cluster.ask, 0)).value == 1
+    cluster.may_answer.clear()
+    old = await reads.read_soon("q", -1, cluster.ask, 0)
+    assert (old.value, old.problem) == (1, "")
+    assert cluster.calls == 2
+    cluster.may_answer.set()
+    await turns_until(lambda: not reads.is_asking)
+    assert (await reads.read("q", 60, cluster.ask)).value == 2
+
+
+async def test_a_time_limit_of_the_call_is_no_lack_of_patience():
+    reads, cluster = SharedReads(), Cluster()
+    cluster.may_answer.set()
+    cluster.error = TimeoutError("the call")
+    with pytest.raises(TimeoutError, match="the call"):
+        await reads.read_soon("q", 60, cluster.ask, 60)
+
+
+async def test_an_error_without_a_waiting_page_is_not_reported_as_lost():
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    reads, cluster = SharedReads(), Cluster()
+    cluster.error = errors.NoLeader("no leader is known")
+    assert await reads.read_soon("q", 60, cluster.ask, 0) is None
+    cluster.may_answer.set()
+    await turns_until(lambda: not reads.is_asking)
+    gc.collect()
+    assert reported == []

@@ -57,6 +57,11 @@ class SharedReads:
         self.calls: int = 0
         """Number of questions that were sent to the cluster."""
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether a call to the cluster is in progress."""
+        return bool(self._calls)
+
     async def read(
         self,
         question: Hashable,
@@ -80,7 +85,7 @@ class SharedReads:
         if call is None:
             call = asyncio.create_task(self._ask(key, ask))
             self._calls[key] = call
-            call.add_done_callback(lambda _: self._calls.pop(key))
+            call.add_done_callback(lambda done: self._end(key, done))
         try:
             # A page that is closed must not cancel the call of the other pages.
             value = cast("Value", await asyncio.shield(call))
@@ -90,6 +95,40 @@ class SharedReads:
             age = asyncio.get_running_loop().time() - kept.read_at
             return Reading(cast("Value", kept.value), age, f"{error.reason}: {error}")
         return Reading(value, 0.0)
+
+    async def read_soon(
+        self,
+        question: Hashable,
+        age_seconds_max: float,
+        ask: Callable[[], Awaitable[Value]],
+        patience_seconds: float,
+    ) -> Reading[Value] | None:
+        """Return an answer after at most `patience_seconds`; the call goes on for later pages.
+
+        If there is no fresh answer in that time, return the last answer, with its age; None: there
+        is no answer yet.
+
+        Raises:
+            TaskraftError: the cluster does not answer, and there is no earlier answer.
+        """
+        patience = asyncio.timeout(patience_seconds)
+        try:
+            async with patience:
+                return await self.read(question, age_seconds_max, ask)
+        except TimeoutError:
+            if not patience.expired():
+                raise  # the call has a time limit too
+        kept = self._answers.get(question)
+        if kept is None:
+            return None
+        age = asyncio.get_running_loop().time() - kept.read_at
+        return Reading(cast("Value", kept.value), age)
+
+    def _end(self, key: tuple[int, Hashable], call: asyncio.Task[object]) -> None:
+        """Note the end of a call; its pages may be closed by then."""
+        del self._calls[key]
+        if not call.cancelled():
+            call.exception()  # so that an error without a waiting page is not reported as lost
 
     async def _ask(self, key: tuple[int, Hashable], ask: Callable[[], Awaitable[object]]) -> object:
         self.calls += 1

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 TUBES_SECONDS: Final = 4.0
 """Minimum age of the counts of all tubes before they are read again."""
 TUBES_SECONDS_MAX: Final = 120.0
+TUBES_PATIENCE_SECONDS: Final = 0.05
+"""Maximum wait of the overview for new counts of all tubes; 10 000 tubes take about 1 s."""
 TUBES_SHARE: Final = 0.005
 """Maximum part of the time in which the nodes answer questions about all tubes: 0.5 %."""
 TUBES_CHEAP: Final = 500
@@ -113,6 +115,12 @@ class TubeReads(Questions):
     async def tubes(self) -> Reading[ListedTubes]:
         """Return all tubes with what lists show."""
         return await self.reads.read("tubes", self._tubes_seconds, self._ask_tubes)
+
+    async def tubes_soon(self) -> Reading[ListedTubes] | None:
+        """Return all tubes without a long wait: older counts, or None before the first counts."""
+        return await self.reads.read_soon(
+            "tubes", self._tubes_seconds, self._ask_tubes, TUBES_PATIENCE_SECONDS
+        )
 
     async def _ask_tubes(self) -> ListedTubes:
         """Read the counts of all tubes; read their options less often if there are many tubes."""

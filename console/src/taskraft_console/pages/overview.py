@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,6 +20,8 @@ SHOWN_MAX: Final = 12
 IDLE_MS: Final = 60_000
 """Age of the oldest READY task from which a tube without consumers is shown, in ms. A consumer of
 several tubes can be busy with another tube for a short time."""
+COUNTING_SECONDS: Final = 0.5
+"""Interval of live updates until all tubes are counted for the first time."""
 OLD_MS: Final = 5 * 60_000
 """Age of the oldest READY task from which a tube is shown as late, in ms."""
 
@@ -47,11 +50,15 @@ class TubeGlance:
 
 async def overview(visit: PageVisit) -> PageView:
     """Show the whole cluster on one page."""
-    tubes = visit.value(await visit.cluster.tubes())
-    state = visit.value(await visit.cluster.state())
+    counted, told, summed, _ = await asyncio.gather(
+        visit.cluster.tubes_soon(),
+        visit.cluster.state(),
+        visit.cluster.total(),
+        visit.cluster.history(()),  # for the trend below
+    )
+    state, total = visit.value(told), visit.value(summed)
     answering = () if state.leader else visit.value(await visit.cluster.nodes()).keys()
-    total = visit.value(await visit.cluster.total())
-    looks = sorted(_looks(tubes), key=lambda look: (-look.score, look.tube.info.name))
+    looks = [] if counted is None else _worst_looks(visit.value(counted))
     window = await shown_window(visit)
     shown = looks[:SHOWN_MAX]
     trends = await trends_of(visit, [look.tube for look in shown])
@@ -70,12 +77,19 @@ async def overview(visit: PageVisit) -> PageView:
             ],
             "trend": await total_trend(visit, total.total.tasks.ready),
             "window": window,
-            "tube_count": len(tubes.tubes),
+            "tube_count": total.tube_count,
+            "is_counting": counted is None,
             "state": state,
             "active": active_members(state, answering),
             "can_lose": losable_members(state, answering),
         },
+        refresh_seconds=COUNTING_SECONDS if counted is None else 2.0,
     )
+
+
+def _worst_looks(tubes: ListedTubes) -> list[TubeGlance]:
+    """Return the lines of all tubes, the worst tube first."""
+    return sorted(_looks(tubes), key=lambda look: (-look.score, look.tube.info.name))
 
 
 def _looks(tubes: ListedTubes) -> Iterator[TubeGlance]:
