@@ -7,6 +7,7 @@ import threading
 import pytest
 import uvicorn
 
+from taskraft_console import live_endpoint
 from taskraft_console.console_app import ConsoleApp
 from taskraft_console.console_settings import ConsoleSettings
 from taskraft_console.live_pages import PAGES_MAX
@@ -168,3 +169,44 @@ def test_a_page_beyond_the_limit_of_a_stream_says_that_too_many_are_open(chromiu
         assert len(left_out) == 1
         tabs[0].close()
         left_out[0].locator("#pulse", has_text="live").wait_for()
+
+
+@pytest.mark.parametrize("browser_age", ["new", "old"])
+def test_a_page_without_a_stream_is_read_every_ten_seconds_until_there_is_one(
+    chromium, watched, client, monkeypatch, browser_age
+):
+    tube = f"no-stream-{browser_age}"
+    client.tube(tube).put("one")
+    monkeypatch.setattr(live_endpoint, "STREAMS_MAX", 0)
+    with opened_browser(chromium, watched.address) as browser:
+        if browser_age == "old":
+            browser.add_init_script(OLD_BROWSER)
+        page = browser.new_page()
+        page.clock.install()
+        page.goto(f"{watched.address}/tubes/{tube}")
+        state = page.locator("#pulse")
+        state.filter(has_text="no live updates: reloads every 10 s").wait_for()
+        client.tube(tube).put("two")
+        page.clock.run_for(10_000)
+        shown(page).filter(has_text="2").wait_for()
+        state.filter(has_text="reloads every 10 s").wait_for()
+        monkeypatch.undo()
+        page.clock.run_for(10_000)
+        state.filter(has_text="live").filter(has_not_text="reloads").wait_for()
+        client.tube(tube).put("three")
+        shown(page).filter(has_text="3").wait_for()
+
+
+def test_a_browser_without_scripts_reloads_pages_on_which_nobody_writes(chromium, watched, client):
+    client.tube("no-scripts").put("one")
+    with opened_browser(chromium, watched.address, java_script_enabled=False) as browser:
+        page = browser.new_page()
+        refresh = page.locator("meta[http-equiv=refresh]")
+        for path, seconds in (("/", "10"), ("/bulk", "10"), ("/?live=0", ""), ("/tubes", "")):
+            page.goto(watched.address + path)
+            assert [each.get_attribute("content") for each in refresh.all()] == [seconds] * bool(
+                seconds
+            ), path
+            assert page.locator("#pulse").is_hidden()
+            said = "reloads every 10 s" if seconds else "shown once"
+            assert page.locator(".status noscript").inner_text().startswith(said)

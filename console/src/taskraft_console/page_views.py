@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from taskraft import TaskraftError, catalogue, errors
 from taskraft_console.page_templates import UNAVAILABLE_STATUS
 from taskraft_console.pages.outage import outage_of
-from taskraft_console.pages.page import PageHandler, PageView, PageVisit
+from taskraft_console.pages.page import RELOAD_SECONDS, PageHandler, PageView, PageVisit
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -67,7 +67,11 @@ async def _answered(visit: PageVisit, handler: PageHandler) -> PageView:
             return signed_out("The cluster does not accept your token any more.")
         values = {"reason": error.reason, "text": error.message, "advice": advice_of(error)}
         return PageView(
-            template="error.html", title=error.reason, values=values, status=status_of(error)
+            template="error.html",
+            title=error.reason,
+            values=values,
+            status=status_of(error),
+            reload_seconds=RELOAD_SECONDS,
         )
 
 

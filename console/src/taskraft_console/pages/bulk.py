@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from taskraft.v1.bulk_sweep_pb2 import BulkSweep, StartBulkSweepRequest
 from taskraft_console.pages.page import (
+    RELOAD_SECONDS,
     ChangeForms,
     FormRefused,
     PageView,
@@ -79,6 +80,7 @@ async def bulk(visit: PageVisit) -> PageView:
             "number": number,
         },
         refresh_seconds=1.0,
+        reload_seconds=RELOAD_SECONDS,
     )
 
 

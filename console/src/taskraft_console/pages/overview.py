@@ -9,7 +9,7 @@ from typing import Final
 
 from taskraft.v1.cluster_service_pb2 import GetClusterStateResponse, Member
 from taskraft_console.data.tube_reads import ListedTube, ListedTubes
-from taskraft_console.pages.page import PageView, PageVisit
+from taskraft_console.pages.page import RELOAD_SECONDS, PageView, PageVisit
 from taskraft_console.pages.time_window import shown_window
 from taskraft_console.pages.trends import total_trend, trends_of
 from taskraft_console.views.readable import readable_count, readable_duration
@@ -84,6 +84,7 @@ async def overview(visit: PageVisit) -> PageView:
             "can_lose": losable_members(state, answering),
         },
         refresh_seconds=COUNTING_SECONDS if counted is None else 2.0,
+        reload_seconds=RELOAD_SECONDS,
     )
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
+RELOAD_SECONDS: Final = 10
+"""Interval in which a browser without scripts reloads a page without fields, in seconds."""
+
 _WORD: Final = re.compile(r"[A-Za-z0-9_./:,=@%+-]+")
 
 
@@ -33,6 +36,9 @@ class PageView:
     """HTTP status of the answer."""
     refresh_seconds: float = 2.0
     """Interval of live updates."""
+    reload_seconds: int | None = None
+    """Interval in which a browser without scripts reloads the page; None: never, because a reload
+    would remove what people enter, or close what they opened."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from taskraft import errors
-from taskraft_console.pages.page import ChangeForms, PageView, PageVisit, shell_word
+from taskraft_console.pages.page import RELOAD_SECONDS, ChangeForms, PageView, PageVisit, shell_word
 from taskraft_console.pages.workers import session_line
 
 if TYPE_CHECKING:
@@ -74,4 +74,5 @@ async def session(visit: PageVisit) -> PageView:
                 f"client.list_leases({short_id!r})",
             ),
         },
+        reload_seconds=RELOAD_SECONDS,
     )

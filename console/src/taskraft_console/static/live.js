@@ -8,12 +8,39 @@
   const PAGES_MAX = 16; // maximum number of pages in one stream, as in live_pages.py
   const ADDRESS_MAX = 16000; // maximum length of the address of a stream, in characters
   const RETRY_MS = 10000; // time until a refused stream is opened again
+  const RELOAD_MS = 10000; // interval in which a page without a stream is read as a whole
   const CHECK_MS = 10000; // interval in which the holder of the stream looks for ended tabs
 
   // The dot shows whether updates arrive; the content of each update sets the dot to "live" again.
-  function markLost(why) {
+  function mark(color, why) {
     const dot = document.querySelector("#pulse .dot");
-    if (dot) { dot.className = "dot red"; dot.nextElementSibling.textContent = why; }
+    if (dot) { dot.className = `dot ${color}`; dot.nextElementSibling.textContent = why; }
+  }
+
+  // Read a page as a whole again and again, while no stream sends its content.
+  class Reloads {
+    constructor(show) {
+      Object.assign(this, { show, timer: 0, why: "" });
+    }
+
+    start(why) {
+      this.why = `${why}: reloads every ${RELOAD_MS / 1000} s`;
+      mark("amber", this.why);
+      this.timer ||= setInterval(() => this.reload(), RELOAD_MS);
+    }
+
+    stop() {
+      clearInterval(this.timer);
+      this.timer = 0;
+    }
+
+    async reload() {
+      let text = "";
+      try { text = await (await fetch(location.href)).text(); } catch { mark("red", "the console does not answer"); return; }
+      if (!this.timer) return;
+      const content = new DOMParser().parseFromString(text, "text/html").getElementById("live");
+      if (content) { this.show(content.innerHTML); mark("amber", this.why); } else location.reload(); // the sign-in has ended
+    }
   }
 
   // Read pages from the server until close(): one stream, reopened when the pages change.
@@ -64,22 +91,24 @@
     const { address: page, stream: address, group } = place.dataset;
     if (!page) return;
     const show = (html) => htmx.swap({ sourceElement: place, target: place, swap: "innerMorph", text: html });
+    const reloads = new Reloads(show);
     const isShared = "locks" in navigator && "BroadcastChannel" in window;
-    const tabs = isShared ? shareStream(page, address, group, show) : ownStream(page, address, show);
-    const follow = () => (document.hidden ? tabs.stop() : tabs.start());
+    const tabs = isShared ? shareStream(page, address, group, show, reloads) : ownStream(page, address, show, reloads);
+    const stop = () => { tabs.stop(); reloads.stop(); };
+    const follow = () => (document.hidden ? stop() : tabs.start());
     follow();
     document.addEventListener("visibilitychange", follow);
-    addEventListener("pagehide", () => tabs.stop());
+    addEventListener("pagehide", stop);
     addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
   });
 
   // For a browser without Web Locks, and for http on other addresses than loopback.
-  function ownStream(page, address, show) {
-    const stream = new Stream(address, (content) => show(content.html), () => markLost("no live updates"));
+  function ownStream(page, address, show, reloads) {
+    const stream = new Stream(address, (content) => { reloads.stop(); show(content.html); }, () => reloads.start("no live updates"));
     return { start: () => stream.open([page]), stop: () => stream.close() };
   }
 
-  function shareStream(page, address, group, show) {
+  function shareStream(page, address, group, show, reloads) {
     const scope = `taskraft ${address} ${group}`; // other sign-ins and base paths have other streams
     const streamLock = `${scope} stream`;
     const pageLock = `${scope} page `;
@@ -90,9 +119,9 @@
 
     function take(message) {
       if (!visible) return;
-      if (message.page === page) show(message.html);
-      if (message.isLost) markLost("no live updates");
-      if (message.pages && !message.pages.includes(page)) markLost("too many pages are open");
+      if (message.page === page) { reloads.stop(); show(message.html); }
+      if (message.isLost) reloads.start("no live updates");
+      if (message.pages && !message.pages.includes(page)) reloads.start("too many pages are open");
     }
     const tell = (message) => { take(message); channel.postMessage(message); };
     const stream = new Stream(address, tell, () => tell({ isLost: true }));
