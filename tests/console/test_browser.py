@@ -84,6 +84,24 @@ def test_names_in_tables_and_the_present_page_are_readable(chromium, console, wi
             assert page.evaluate(present), path
 
 
+def test_a_page_that_is_not_updated_does_not_say_live(chromium, console):
+    with opened(chromium, console.address) as page:
+        for path, state in (("/tubes/missing", "shown once"), ("/tubes", "live")):
+            page.goto(console.address + path)
+            assert page.locator("#pulse").inner_text() == state
+
+
+def test_the_tables_of_counts_fit_a_window_of_1024_pixels(chromium, console):
+    hidden = """
+    () => [...document.querySelectorAll(".scroll")]
+      .map((each) => each.scrollWidth - each.clientWidth)
+    """
+    with opened(chromium, console.address, viewport={"width": 1024, "height": 768}) as page:
+        for path in ("/", "/tubes", "/cluster"):
+            page.goto(console.address + path)
+            assert set(page.evaluate(hidden)) == {0}, path
+
+
 def test_a_chart_without_a_cursor_shows_the_newest_values(chromium, console, client):
     blocked_until(lambda: len(client.history(["billing"]).at_ms) >= 2)
     with opened(chromium, console.address) as page:

@@ -51,6 +51,7 @@ class PageTemplates:
         )
         self.environment.globals.update(
             settings=settings,
+            live_status=LIVE_STATUS,
             url=lambda *parts, **query: url_of(settings.base_path, *parts, **query),
             static=static.url,
         )
