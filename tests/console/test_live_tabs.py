@@ -195,6 +195,7 @@ def test_a_page_without_a_stream_is_read_every_ten_seconds_until_there_is_one(
         state.filter(has_text="live").filter(has_not_text="reloads").wait_for()
         client.tube(tube).put("three")
         shown(page).filter(has_text="3").wait_for()
+        assert [pages_of(each) for each in watched.live] == [[f"/tubes/{tube}"]]
 
 
 def test_a_browser_without_scripts_reloads_pages_on_which_nobody_writes(chromium, watched, client):
