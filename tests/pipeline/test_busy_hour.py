@@ -218,11 +218,15 @@ def test_each_figure_of_a_report_equals_the_count_of_the_queue(spark, tmp_path):
             cluster.wait_ready()
         let_a_minute_end(client)
         settle_each_way(client)
+        counted = client.failures().failures
         failures = Counter()
-        for row in client.failures().failures:
+        for row in counted:
             failures[row.tube] += row.count
         queue = client.stats(transitions=True)
         report = report_from_feed(spark, cluster.target)
+        changes = spark.read.format("taskraft").option("endpoints", cluster.target).load()
+        told = changes.where("fingerprint IS NOT NULL").collect()
+        dead = changes.where("target LIKE 'dead/%'").select("tube").collect()
         kinds = {kind for *_, kind in events_of(cluster.target)}
     assert kinds == {name.lower() for name in ChangeEvent.Kind.keys()[1:]}
     assert report.is_from_the_start
@@ -232,8 +236,22 @@ def test_each_figure_of_a_report_equals_the_count_of_the_queue(spark, tmp_path):
         found = {figure.name: by_name[tube.tube].count(figure.name) for figure in FIGURES}
         assert found == counts_of(tube, failures), tube.tube
         assert transitions_in(report, tube.tube) == transitions_of(tube)
+    # The feed also tells why the server moved or removed a task, which is no failure.
+    assert counted_causes(counted) <= told_causes(told)
+    assert ("work", None, "never") in {(row.tube, row.reason, row.message) for row in told}
+    assert Counter(row.tube for row in dead) == {"given-up": 5}
     never = [figure.name for figure in FIGURES if not report.total.count(figure.name)]
     assert never == []
+
+
+def told_causes(rows):
+    """Return the cause of each failure that the rows of the feed tell."""
+    return {(row.tube, row.reason or "", row.fingerprint) for row in rows}
+
+
+def counted_causes(counted):
+    """Return the cause of each failure that the queue has counted."""
+    return {(row.tube, row.reason, row.fingerprint) for row in counted if row.fingerprint}
 
 
 def transitions_in(report, tube):

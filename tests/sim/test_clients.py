@@ -40,7 +40,8 @@ def test_clients_of_a_deposed_leader_learn_the_result_of_committed_entries():
     leader.driver.pump()
     assert core.role is not RaftRole.LEADER
     assert [type(each.error) for each in proposals] == [NoneType, ProposalLost]
-    assert proposals[0].done()
+    world.until(proposals[0].done)
+    assert proposals[0].error is None
 
 
 def test_clients_get_an_unknown_outcome_if_a_snapshot_replaces_their_entries():

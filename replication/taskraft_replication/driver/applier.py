@@ -62,6 +62,11 @@ class Applier:
         return not self._queue
 
     @property
+    def has_one_message(self) -> bool:
+        """Return whether one message waits, of which nothing is applied."""
+        return len(self._queue) == 1 and not self._position
+
+    @property
     def has_work(self) -> bool:
         """Return whether another slice of entries can be applied now."""
         if not self._queue or self._is_blocked or (self._is_held and self._still_held()):

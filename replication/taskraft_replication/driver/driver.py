@@ -124,6 +124,8 @@ class RaftDriver:
         """Whether entries were committed since ``before_applying`` was called."""
         self._gives_way = False
         """Whether this pump leaves committed entries to the next one."""
+        self._awaited_write = 0
+        """Number of the write for which committed entries wait; 0: they wait for none."""
         self._is_alive_told = False
         """Whether an activity report was sent to the leader in this tick."""
         self._soft_state = SoftState(NO_MEMBER, RaftRole.FOLLOWER)
@@ -292,7 +294,8 @@ class RaftDriver:
             self._reads.begin_round()
         while core.has_ready():
             self._perform(core.ready())
-        if self._applier.has_work and not self._gives_way:
+        acknowledges = self._writer.is_busy and self._acknowledges_first()
+        if self._applier.has_work and not self._gives_way and not acknowledges:
             # Apply one slice only, so that the event loop can run other work.
             self._applier.advance()
             while core.has_ready():
@@ -307,8 +310,23 @@ class RaftDriver:
         snapshot = self._writer.next_snapshot
         if snapshot is not None and self._applier.is_idle:
             self._installer.begin(snapshot)
-        if self._applier.has_work:
+        if self._applier.has_work and not acknowledges:
             self._effects.request_pump()
+
+    def _acknowledges_first(self) -> bool:
+        """Return whether committed entries wait until the running write is acknowledged.
+
+        A follower that applies entries meanwhile would acknowledge later, and the leader would
+        commit later. Entries wait for one write at most, and only if no further entries wait.
+        """
+        if self._soft_state.role is RaftRole.LEADER:
+            return False
+        running = self._writer.writes
+        if not self._applier.has_one_message or self.disk.is_stalled:
+            self._awaited_write = 0
+        elif self._awaited_write != running:
+            self._awaited_write = 0 if self._awaited_write else running
+        return self._awaited_write == running
 
     def _let_propose(self, to_peers: list[Message]) -> list[Message]:
         """Ask for the next entry after a commit; return the messages that must be sent anyway.

@@ -36,7 +36,10 @@ class LogWriter:
         self._effects = effects
         self._listener = listener
         self._queue: deque[Message] = deque()
-        self._is_busy = False
+        self.is_busy = False
+        """Whether a write, or the installation of a snapshot, is running."""
+        self.writes = 0
+        """Number of writes that have begun."""
         self.is_due = False
         """Whether work is queued behind a write that has ended since the last ``advance``."""
         self._term_and_vote = (hard_state.term, hard_state.vote)
@@ -49,7 +52,7 @@ class LogWriter:
     @property
     def is_idle(self) -> bool:
         """Return whether no write is running or queued."""
-        return not self._is_busy and not self._queue
+        return not self.is_busy and not self._queue
 
     @property
     def commit(self) -> LogIndex:
@@ -63,7 +66,7 @@ class LogWriter:
     @property
     def next_snapshot(self) -> Message | None:
         """Return the head of the queue if it is a snapshot and no write is running."""
-        if self._is_busy or not self._queue or self._queue[0].snapshot is None:
+        if self.is_busy or not self._queue or self._queue[0].snapshot is None:
             return None
         return self._queue[0]
 
@@ -88,12 +91,12 @@ class LogWriter:
         """
         message = self._queue.popleft()
         assert message.snapshot is not None
-        self._is_busy = True
+        self.is_busy = True
         return self._changed(message.hard_state)
 
     def end_snapshot(self, message: Message) -> None:
         """Release the replies of an installed snapshot."""
-        self._is_busy = False
+        self.is_busy = False
         self.is_due = bool(self._queue)
         self.durable_term, self._durable_vote = self._term_and_vote
         self._listener.written(message.replies)
@@ -101,7 +104,7 @@ class LogWriter:
     def advance(self) -> None:
         """Start the next batch unless one is running."""
         self.is_due = False
-        while self._queue and not self._is_busy and self._queue[0].snapshot is None:
+        while self._queue and not self.is_busy and self._queue[0].snapshot is None:
             hard_state: HardState | None = None
             entries: list[Entry] = []
             replies: list[Message] = []
@@ -120,7 +123,8 @@ class LogWriter:
     def _write(
         self, hard_state: HardState | None, entries: list[Entry], replies: list[Message]
     ) -> None:
-        self._is_busy = True
+        self.is_busy = True
+        self.writes += 1
         work: Callable[[], int] = partial(self._storage.store, hard_state, entries, self._commit)
         self._effects.store(work, partial(self._written, hard_state, entries, replies))
 
@@ -131,7 +135,7 @@ class LogWriter:
         replies: list[Message],
         log_bytes: int,
     ) -> None:
-        self._is_busy = False
+        self.is_busy = False
         self.is_due = bool(self._queue)
         if hard_state is not None:
             self.durable_term, self._durable_vote = hard_state.term, hard_state.vote

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -22,6 +23,35 @@ class AppliedCommand:
     now_ms: int
     wall_offset_ms: int
     result: Result
+
+
+class CommandOutcome(asyncio.Future[AppliedCommand]):
+    """The outcome of a command that was given to the proposer.
+
+    ``then`` runs once, as soon as the outcome is known. Callbacks of a future run in a later turn
+    of the event loop, behind the work on the next entry.
+    """
+
+    then: Callable[[CommandOutcome], None] | None = None
+
+    def cancel(self, msg: str | None = None) -> bool:
+        """Give the command up; return False if its outcome was known."""
+        is_cancelled = super().cancel(msg)
+        if is_cancelled:
+            self.tell()
+        return is_cancelled
+
+    def fail(self, error: Exception) -> None:
+        """Set the reason why the command has no result; without effect on a known outcome."""
+        if not self.done():
+            self.set_exception(error)
+            self.tell()
+
+    def tell(self) -> None:
+        """Run ``then``."""
+        then, self.then = self.then, None  # the function refers to this outcome
+        if then is not None:
+            then(self)
 
 
 class LeaderOverloaded(Exception):

@@ -43,9 +43,12 @@ class EntryInFlight:
         results, repeated = applied.results, applied.repeated
         commands = len(self.pending)
         for one, result in zip(self.pending, results[:commands], strict=True):
-            if not one.future.done():
+            outcome = one.outcome
+            if not outcome.done():
                 index = repeated.get(one.encoded.command.request_id, applied.index)
-                one.future.set_result(AppliedCommand(index, now_ms, wall_offset_ms, result))
+                outcome.set_result(AppliedCommand(index, now_ms, wall_offset_ms, result))
+                if outcome.then is not None:  # saves a call
+                    outcome.tell()
         for claim, result in zip(self.claims, results[commands:], strict=True):
             tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
             index = repeated.get(claim.encoded.command.request_id, applied.index)
@@ -67,8 +70,7 @@ class EntryInFlight:
             case _:
                 error = OutcomeUnknown(str(failure))
         for one in self.pending:
-            if not one.future.done():
-                one.future.set_exception(error)
+            one.outcome.fail(error)
         for claim in self.claims:
             claim.consumer.answered(claim, error)
             waiters.claim_answered(claim, 0)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.command_submitter import (
-    AppliedCommand,
+    CommandOutcome,
     CommandTooLarge,
     LeaderOverloaded,
     NotProposed,
@@ -34,7 +34,7 @@ class PendingCommand:
     """A command that waits for an entry; ``deadline`` is event loop time."""
 
     encoded: EncodedCommand
-    future: asyncio.Future[AppliedCommand]
+    outcome: CommandOutcome
     deadline: float | None
     record_bytes: int = 0
     """Size of the command in its entry, in bytes; counts against the limit while the command
@@ -87,10 +87,8 @@ class PendingCommands:
             or self._bytes >= self._limits.entry_bytes
         )
 
-    def add(
-        self, encoded: EncodedCommand, deadline: float | None
-    ) -> asyncio.Future[AppliedCommand]:
-        """Enqueue a command; return the future of its result.
+    def add(self, encoded: EncodedCommand, deadline: float | None) -> CommandOutcome:
+        """Enqueue a command; return its outcome.
 
         Raises:
             LeaderOverloaded: the limit of pending commands or bytes is reached.
@@ -109,11 +107,11 @@ class PendingCommands:
                 raise LeaderOverloaded(
                     f"{len(self._line)} commands already wait for a log entry; retry later"
                 )
-        future: asyncio.Future[AppliedCommand] = self._loop.create_future()
-        self._line.append(PendingCommand(encoded, future, deadline, size, leases))
+        outcome = CommandOutcome(loop=self._loop)
+        self._line.append(PendingCommand(encoded, outcome, deadline, size, leases))
         self._bytes += size
         self._leases_beyond += leases
-        return future
+        return outcome
 
     def _leases_to_end(self, command: Command, size: int) -> int:
         """Return the number of leases that a command beyond the limits ends.
@@ -146,7 +144,7 @@ class PendingCommands:
             self._line.popleft()
             self._bytes -= first.record_bytes
             self._leases_beyond -= first.leases
-            if first.future.done():
+            if first.outcome.done():
                 self.dropped += 1
             elif first.deadline is not None and first.deadline <= now:
                 self._drop(first, "the deadline passed before the command reached a log entry")
@@ -163,5 +161,4 @@ class PendingCommands:
 
     def _drop(self, pending: PendingCommand, why: str) -> None:
         self.dropped += 1
-        if not pending.future.done():
-            pending.future.set_exception(NotProposed(why))
+        pending.outcome.fail(NotProposed(why))

@@ -21,6 +21,7 @@ from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.leader.command_submitter import (
     AppliedCommand,
+    CommandOutcome,
     NotProposed,
     OutcomeUnknown,
     VersionTooLow,
@@ -182,12 +183,12 @@ class Proposer:
             NotProposed: leadership was lost before the entry was appended.
             OutcomeUnknown: leadership was lost before the entry was applied.
         """
-        future: asyncio.Future[AppliedCommand] = self._loop.create_future()
-        self._propose(self._clock.now_ms(), [PendingCommand(startup, future, None)], [], {})
-        outcome = await future
+        outcome = CommandOutcome(loop=self._loop)
+        self._propose(self._clock.now_ms(), [PendingCommand(startup, outcome, None)], [], {})
+        applied = await outcome
         self._open = True
         self._set_timer()
-        return outcome
+        return applied
 
     def stop(self) -> None:
         """Drop the pending commands; the entries in flight keep waiting for their outcome."""

@@ -31,6 +31,66 @@ def test_writes_that_waited_for_a_write_start_when_it_ends(member):
     assert member.driver.is_synced
 
 
+def receive(member, first, commit):
+    """Let the member receive one entry of the leader, and pump."""
+    append = append_of(entries(first, first), commit)
+    member.driver.receive([replace(append, log_term=Term(min(2, first - 1)))])
+    member.driver.pump()
+
+
+def end_write(member):
+    """End the running write, as the worker does, and pump."""
+    work, then = member._work.popleft()
+    then(work())
+    member.driver.pump()
+
+
+def test_a_follower_acknowledges_a_write_before_it_applies_what_is_committed(member):
+    receive(member, 2, 1)
+    end_write(member)
+    member.take_sent()
+    receive(member, 3, 2)
+    assert member.machine.applied_index == 1, "entry 2 waits for the write of entry 3"
+    work, then = member._work.popleft()
+    then(work())
+    assert [m.index for m in member.take_sent() if m.kind is K.APPEND_REPLY] == [3]
+    assert member.machine.applied_index == 1
+    member.driver.pump()
+    assert member.machine.applied_index == 2
+
+
+def test_committed_entries_wait_for_one_write_at_most(member):
+    receive(member, 2, 1)
+    end_write(member)
+    receive(member, 3, 2)
+    member.driver.receive([replace(append_of(entries(4, 4), 2), log_term=Term(2))])
+    end_write(member)
+    assert member._work, "the write of entry 4 runs"
+    assert member.machine.applied_index == 2
+
+
+def test_committed_entries_do_not_wait_behind_others(member):
+    for first in (2, 3):
+        receive(member, first, 1)
+        end_write(member)
+    receive(member, 4, 2)
+    assert member.machine.applied_index == 1
+    receive(member, 5, 3)
+    assert member._work, "the write of entry 4 runs"
+    assert member.machine.applied_index >= 2
+
+
+def test_committed_entries_do_not_wait_for_a_stalled_disk(member):
+    receive(member, 2, 1)
+    end_write(member)
+    receive(member, 3, 2)
+    for _ in range(STALL_TICKS):
+        member.driver.tick()
+    member.driver.pump()
+    assert member.driver.disk.is_stalled
+    assert member.machine.applied_index == 2
+
+
 def test_a_vote_that_waited_for_a_write_is_sent_when_it_ends(member):
     """The entries are of an earlier term, so the core ignores the report of the write."""
     member.driver.receive([append_of(entries(2, 3), 1)])

@@ -109,7 +109,7 @@ async def test_proposed_commands_do_not_count_towards_the_limit(pending):
         pending.add(command("x" * 1_900), None)
         assert pending.fills_an_entry
         (one,) = pending.gather()
-        one.future.cancel()
+        one.outcome.cancel()
         assert not pending.fills_an_entry
 
 

@@ -199,7 +199,7 @@ class NativeServer:
             prompt = method.prompt.begin(message, deadline, now, call)
             if prompt is not None:
                 call.work = prompt.outcome
-                prompt.outcome.add_done_callback(partial(self._end_prompt, path, number, prompt))
+                prompt.when_known(partial(self._end_prompt, path, number, prompt))
                 return
         # Without a message, the handler reads the messages, after it authenticated the caller.
         handler = (

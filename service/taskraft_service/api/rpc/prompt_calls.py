@@ -9,7 +9,7 @@ coroutine of ``rest``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from taskraft_service.api.rpc.call_load import CallCounts, CallLoad
 from taskraft_service.api.rpc.method_table import Refusal, UnaryHandle
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ProposedCall
 from taskraft_service.api.rpc.server_context import ServerContext
-from taskraft_service.leader.command_submitter import NotProposed
+from taskraft_service.leader.command_submitter import CommandOutcome, NotProposed
 from taskraft_service.leader.leadership import LeadershipTracker
 
 PROMPT_BYTES_MAX: Final = 4 * 1024
@@ -44,6 +44,14 @@ class PromptCall:
     def outcome(self) -> asyncio.Future[Any]:
         """The outcome of the command; to cancel the future is to cancel the call."""
         return self._proposed.outcome
+
+    def when_known(self, then: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Call ``then`` when the outcome is known: at once, if the proposer tells."""
+        outcome = self._proposed.outcome
+        if isinstance(outcome, CommandOutcome) and not outcome.done():
+            outcome.then = then
+        else:
+            outcome.add_done_callback(then)
 
     def answer(self) -> bytes:
         """Return the answer of the call, once the outcome is there.

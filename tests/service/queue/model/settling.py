@@ -39,7 +39,7 @@ class NaiveSettling:
                 return refusal
         refused, touched, given_up = [], [], []
         for item, (settlement, token) in enumerate(lines):
-            refusal = None if command.atomic else self.unfit(settlement, token)
+            refusal = None if command.atomic else self.unfit_together([(settlement, token)])
             if refusal:
                 refused.append((item, refusal))
                 continue
@@ -69,22 +69,13 @@ class NaiveSettling:
             return replace(release, delay_ms=0, ttl_ms=None)
         return release
 
-    def stays_with(self, task, settlement):
-        """Return the bytes that a settlement adds to a task in its tube."""
-        if isinstance(settlement, (Touch, Reject)) or getattr(settlement, "move_to", ""):
-            return 0
-        return 0 if self.leaves(task, settlement) else self.more(task, settlement.update)
-
     def leaves(self, task, settlement):
         """Return whether a settlement is an acknowledgement that removes its task."""
         options = task["tube"]["view"].options
         return isinstance(settlement, Ack) and self.kept_as(options, settlement) is State.GONE
 
-    def grows_too_much(self, task, settlement):
-        more = self.stays_with(task, settlement)
-        return self.too_big(task["tube"], more, more)
-
-    def unfit(self, settlement, token, *, alone=True):  # noqa: C901, PLR0912 - one line per rule
+    def unfit(self, settlement, token):  # noqa: C901 - one line per rule
+        """Return why a settlement cannot be applied, whatever the capacity of the tubes."""
         task = self.holder(token)
         if not task:
             return Reason.LEASE_STALE
@@ -100,7 +91,7 @@ class NaiveSettling:
                 task["tube"], settlement.update
             ):
                 return Reason.INVALID_FIELD
-            return self.grows_too_much(task, settlement) if alone else None
+            return None
         plain = task["tube"]["view"].kind in PLAIN_KINDS
         if isinstance(settlement, Touch) and plain and self.is_lenient(task["tube"]):
             return Reason.KIND_UNSUITABLE
@@ -120,15 +111,8 @@ class NaiveSettling:
                     return Reason.INVALID_FIELD
                 if barred := self.barred(target, task):
                     return barred
-                # The settlement ends the task, so the task needs no capacity.
-                if task["cancelled"]:
-                    return None
-                full = alone and self.no_room(target, [task], self.more(task, settlement.update))
-                if full:
-                    return full
         place = self.tube(getattr(settlement, "move_to", "")) or task["tube"]
-        wrong = self.unfit_update(place, settlement.update)
-        return wrong or (self.grows_too_much(task, settlement) if alone else None)
+        return self.unfit_update(place, settlement.update)
 
     def unfit_together(self, lines):
         """Return why the settlements cannot all be applied, or None.
@@ -139,7 +123,7 @@ class NaiveSettling:
         ended, gains = set(), {tube["number"]: [0, 0] for tube in self.tubes}
         for settlement, token in lines:
             stale = token in ended
-            refusal = Reason.LEASE_STALE if stale else self.unfit(settlement, token, alone=False)
+            refusal = Reason.LEASE_STALE if stale else self.unfit(settlement, token)
             if refusal:
                 return refusal
             self.shift(gains, self.holder(token), settlement)
