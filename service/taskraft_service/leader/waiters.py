@@ -339,8 +339,11 @@ class Waiters:
             known = self._tubes[name]
             known.claimed += share
             serials[name] = known.serial
-        tasks_max = min(estimated, wanted)
-        return Claim(consumer, consumer.take(offering, tasks_max), tasks_max, shares, serials)
+        # More tasks may be ready when the take is applied, for example because the entry frees a
+        # sub-queue. A consumer that leaves with its first tasks takes them too.
+        tasks_max = wanted if consumer.one_shot else estimated
+        encoded = consumer.take(offering, tasks_max)
+        return Claim(consumer, encoded, tasks_max, estimated, shares, serials)
 
     def _has_precedence(self, consumer: WaitingConsumer, name: str, known: _Tube) -> bool:
         """Return whether a consumer yields on a tube to another one that may accept its tasks."""

@@ -88,6 +88,8 @@ class Claim:
     consumer: WaitingConsumer
     encoded: EncodedCommand
     tasks_max: int
+    estimated: int
+    """Number of tasks that the take is expected to get."""
     shares: Mapping[str, int]
     serials: Mapping[str, int]
     """Serials of the tubes when the claim was made."""
@@ -114,4 +116,4 @@ class EntryClaims:
         """Append a claim for the entry."""
         self.claims.append(claim)
         self.size_bytes += claim.encoded.record_bytes
-        self.tasks += claim.tasks_max
+        self.tasks += claim.estimated

@@ -61,7 +61,33 @@ def test_an_entry_that_puts_tasks_feeds_consumers_at_once():
     consumer = Consumer("a", wanted_tasks=5)
     waiters.add(consumer)
     waiters.expect_ready("a", 3)
-    assert taken(waiters.claims()) == [(consumer, "a", 3)]
+    assert taken(waiters.claims()) == [(consumer, "a", 5)]
+
+
+def test_a_consumer_that_leaves_with_its_first_tasks_takes_all_that_the_entry_finds():
+    """The estimate lacks tasks that become ready with the entry, and one claim is all it gets."""
+    waiters = Waiters(Board(a=1))
+    leaves, stays = Consumer("a", wanted_tasks=3), Consumer("a", wanted_tasks=3, one_shot=False)
+    waiters.add(leaves)
+    (claim,) = waiters.claims()
+    assert (claim.tasks_max, claim.estimated) == (3, 1)
+    waiters.remove(leaves)
+    answer(waiters, claim, 1)
+    waiters.add(stays)
+    (claim,) = waiters.claims()
+    assert (claim.tasks_max, claim.estimated) == (1, 1)
+
+
+def test_expected_tasks_and_not_wanted_ones_fill_an_entry():
+    waiters = Waiters(Board(a=3))
+    for _ in range(3):
+        waiters.add(Consumer("a", wanted_tasks=TAKE_TASKS_MAX))
+    assert len(waiters.claims()) == 1
+    board = Board(a=1, b=1, c=1)
+    waiters = Waiters(board)
+    for name in board.tasks:
+        waiters.add(Consumer(name, wanted_tasks=TAKE_TASKS_MAX))
+    assert len(waiters.claims()) == 3
 
 
 def test_tasks_of_an_unanswered_claim_are_not_claimed_twice():
@@ -73,7 +99,7 @@ def test_tasks_of_an_unanswered_claim_are_not_claimed_twice():
     waiters.expect_ready("a", 3)
     (claim,) = waiters.claims()
     waiters.expect_ready("a", 2)
-    assert taken(waiters.claims()) == [(first, "a", 2)]
+    assert taken(waiters.claims()) == [(second, "a", 5)]
     waiters.forget_expected("a", 3)
     answer(waiters, claim, 3)
     assert waiters.claims() == []
