@@ -66,9 +66,10 @@ def pytest_runtest_call():
 
 
 def required_of(item):
-    """Return the markers of a test that may be required, with their variables.
+    """Return the variables that forbid to skip a test, by the marker of the test.
 
-    Before the edge is built, other programs may be required, but no test over the edge.
+    A test over the edge has only the variable of the edge, because CI runs other tests before it
+    builds the edge.
     """
     own = {name: one for name, one in REQUIRED_BY.items() if item.get_closest_marker(name)}
     return {"edge": own["edge"]} if "edge" in own else own

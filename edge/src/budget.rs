@@ -54,7 +54,7 @@ impl Share {
         Self { budget: Rc::clone(budget), bytes: 0 }
     }
 
-    /// Holds the bytes that a message has now in a budget, which may be another one than before.
+    /// Counts the present size of a message in a budget, and in no other budget any more.
     ///
     /// Returns false, and changes nothing, if the budget has no room.
     #[must_use]

@@ -264,7 +264,7 @@ impl Frames {
         if self.share.hold(&budget, bytes) { Ok(()) } else { Err(no_room(limit)) }
     }
 
-    /// Returns the bytes that HTTP/2 may hold of a message of an unknown client that waits for a demand.
+    /// Returns the bytes that HTTP/2 may hold of an unknown client's message that waits for a demand.
     fn behind_bytes(&self) -> usize {
         if self.standing.is_known() || !self.is_held_back() {
             return 0;

@@ -1,4 +1,4 @@
-"""The process of a console: the libraries that it loads."""
+"""The process of a console loads few libraries."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Check the layout of a report: what charts and cards look like at each width."""
+"""The charts and cards of a report are laid out without overprints at each width."""
 
 from dataclasses import replace
 from itertools import combinations

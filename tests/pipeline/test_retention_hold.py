@@ -1,6 +1,6 @@
-"""Let a real node keep events for an export that is away, up to a time and up to a size.
+"""A node keeps events for an export that is away, up to a maximum time and a maximum size.
 
-Beyond both, retention goes on, and a metric of the node tells the loss.
+Beyond each maximum, retention removes events, and a metric of the node shows the loss.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ HOLD_MS = 60_000
 
 
 class Export:
-    """The part of an export that a node sees: its position, and its journal."""
+    """An export without Spark: a journal, and the position that the export reports to a node."""
 
     def __init__(self, node, folder):
         target = f"127.0.0.1:{node.server.client_port}"
@@ -51,7 +51,7 @@ class Export:
 
 
 async def let_retention_run(node, passed_ms):
-    """Let time pass on the clock of the cluster, and remove the events that are too old or many."""
+    """Let time pass on the clock of the cluster, and remove events beyond the feed's limits."""
     node.server.machine.collect()
     clock = node.server.components.clock.cluster
     clock.lead(clock.term, node.queue.now_ms + passed_ms)

@@ -81,7 +81,7 @@ def status_of(error: TaskraftError) -> int:
 
 
 def advice_of(error: TaskraftError) -> str:
-    """Return what to do about an error of the cluster; empty: nothing is known."""
+    """Return the advice for an error of the cluster; empty: there is no advice."""
     row = catalogue.CATALOGUE.get(error.reason)
     return error.advice or (row.advice if row else "")
 
@@ -93,6 +93,6 @@ def signed_out(text: str) -> PageView:
 
 
 def not_found(reason: str, text: str, advice: str = "") -> PageView:
-    """Return the view of an address or a name that nothing has."""
+    """Return the view of an address without a page, or of a name without an object."""
     values = {"reason": reason, "text": text, "advice": advice}
     return PageView(template="error.html", title="Not found", values=values, status=404)

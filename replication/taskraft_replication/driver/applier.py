@@ -63,7 +63,7 @@ class Applier:
 
     @property
     def has_one_message(self) -> bool:
-        """Return whether one message waits, of which nothing is applied."""
+        """Return whether exactly one message waits, and none of its entries is applied."""
         return len(self._queue) == 1 and not self._position
 
     @property

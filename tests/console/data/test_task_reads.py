@@ -8,7 +8,7 @@ from tests.turns import turns_until
 
 
 class Answer:
-    """A task, as far as the test looks."""
+    """A task with an address in memory that the test can follow."""
 
 
 class Cluster:

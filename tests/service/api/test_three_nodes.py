@@ -172,7 +172,7 @@ async def test_a_forwarded_call_keeps_its_trace(three, monkeypatch):
 
     monkeypatch.setattr(endpoint, "_execute", noting)
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    # A plain put would be a prompt call of the edge, which does not pass here.
+    # Over the edge, a plain put is a prompt call, for which the endpoint does not call `_execute`.
     request = pb.PutTasksRequest(
         tube="emails", tasks=[task_pb2.TaskSpec(payload=b"x")], return_tasks=True
     )

@@ -1,4 +1,4 @@
-"""The outcome of a command is told once and at once, whether it succeeds, fails or is given up."""
+"""The listener of a command hears of its outcome exactly once, in the same turn."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from taskraft_service.leader.command_submitter import CommandOutcome, NotPropose
 
 @pytest.fixture
 async def told():
-    """An outcome, and what it has told."""
+    """An outcome, and the list of what its listener has heard."""
     outcome, told = CommandOutcome(loop=asyncio.get_running_loop()), []
     outcome.then = told.append
     return outcome, told

@@ -65,7 +65,7 @@ def test_an_entry_that_puts_tasks_feeds_consumers_at_once():
 
 
 def test_a_consumer_that_leaves_with_its_first_tasks_takes_all_that_the_entry_finds():
-    """The estimate lacks tasks that become ready with the entry, and one claim is all it gets."""
+    """The estimate lacks tasks that become ready with the entry. No second claim follows."""
     waiters = Waiters(Board(a=1))
     leaves, stays = Consumer("a", wanted_tasks=3), Consumer("a", wanted_tasks=3, one_shot=False)
     waiters.add(leaves)

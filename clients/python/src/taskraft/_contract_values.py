@@ -32,7 +32,7 @@ class _Field(NamedTuple):
     convert: Converter
     may_be_absent: bool
     absent: object
-    """Value of an absent message; None: the converter is called for an absent message too."""
+    """Value that all absent messages of the field share; None: each one is converted."""
 
 
 _KNOWN: Final[dict[type[Any], tuple[_Field, ...]]] = {}
@@ -106,7 +106,10 @@ def _read_fields(kind: type[Any], message: Message) -> tuple[_Field, ...]:
 
 
 def _absent(kind: type[Any] | None, message: Message, name: str) -> object:
-    """Return the value of an absent message; None: there is no such value for all messages."""
+    """Return the value that all absent messages of a field share.
+
+    None: absent messages share no value, because the value holds its message.
+    """
     if kind is None or _MESSAGE in kind.__annotations__:
         return None
     return value_of(kind, type(getattr(message, name))())

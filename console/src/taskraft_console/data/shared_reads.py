@@ -125,7 +125,7 @@ class SharedReads:
         return Reading(cast("Value", kept.value), age)
 
     def _end(self, key: tuple[int, Hashable], call: asyncio.Task[object]) -> None:
-        """Note the end of a call; its pages may be closed by then."""
+        """Note the end of a call; the pages that asked may be closed by then."""
         del self._calls[key]
         if not call.cancelled():
             call.exception()  # so that an error without a waiting page is not reported as lost

@@ -113,7 +113,7 @@ class TubeReads(Questions):
         self._infos_at = float("-inf")
 
     async def tubes(self) -> Reading[ListedTubes]:
-        """Return all tubes with what lists show."""
+        """Return all tubes with the options and counts that lists show."""
         return await self.reads.read("tubes", self._tubes_seconds, self._ask_tubes)
 
     async def tubes_soon(self) -> Reading[ListedTubes] | None:

@@ -29,7 +29,7 @@ def _path(text: str) -> str:
 
 
 class RedactionRule(BaseModel):
-    """The redaction of the tasks of some tubes."""
+    """One rule: values of the tasks of some tubes that no page shows."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -86,7 +86,7 @@ def continues(report: Report, last: LastReport) -> bool:
 
 
 def changes(report: Report, last: LastReport | None) -> list[Table]:
-    """Return the tables of what changed since the last report; none without a last report.
+    """Return the tables of the changes since the last report; no table without a last report.
 
     The last row is of all tubes, also if nothing has changed.
     """

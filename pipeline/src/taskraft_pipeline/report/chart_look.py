@@ -35,7 +35,7 @@ DARK: Final = Theme("#e6e9ed", "#9aa3ad", "#333a42", "#1c2127")
 
 @dataclass(slots=True, frozen=True)
 class ChartSize:
-    """How much a chart has room for.
+    """The size of a chart, and how much text and how many bars fit into the chart.
 
     Attributes:
         inches: width and height.
@@ -58,7 +58,7 @@ class ChartSize:
 
 WIDE: Final = ChartSize((7.2, 4.0), 100, ", ", 22, ticks=7, flat_bars=6, labelled_bars=24)
 NARROW: Final = ChartSize((4.4, 3.7), 46, "\n", 16, ticks=5, flat_bars=3, labelled_bars=20)
-"""For a page of a phone, whose text would be too small in a wide chart."""
+"""For phones, on which the text of a wide chart would be too small."""
 
 
 @dataclass(slots=True, frozen=True)

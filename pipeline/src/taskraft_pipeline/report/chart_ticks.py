@@ -15,7 +15,7 @@ POWERS: Final[Sequence[tuple[int, Sequence[int]]]] = (
     (3_600_000, (1, 10)),
     (86_400_000, (1, 10, 100, 1_000)),
 )
-"""Units in ms, and their multiples by powers of 10."""
+"""Units of durations in ms, each with the powers of 10 that multiply the unit in marks."""
 TIME_FORMS: Final = (
     (10_000, "%M:%S.%f"),
     (3_600_000, "%H:%M:%S"),
@@ -27,7 +27,7 @@ DATE_FORM: Final = "%m-%d"
 
 
 def time_text(at: datetime, span_ms: float) -> str:
-    """Return the label of a time on an axis of a length, to a tenth of a second at most."""
+    """Return the label of a time; the form depends on the span of the axis."""
     form = next((form for most_ms, form in TIME_FORMS if span_ms < most_ms), DATE_FORM)
     return at.strftime(form)[:-5] if form.endswith("%f") else at.strftime(form)
 

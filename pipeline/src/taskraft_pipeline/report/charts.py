@@ -47,7 +47,7 @@ def chart(report: Report, look: ChartLook, title: str) -> bytes:
 
 
 def figure_of(report: Report, look: ChartLook, title: str) -> Figure:
-    """Return one of CHARTS."""
+    """Draw one of CHARTS."""
     figure = Figure(figsize=look.size.inches, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.14, h_pad=0.14)  # type: ignore[union-attr,call-arg] # constrained, as asked for above
     panel = figure.subplots()

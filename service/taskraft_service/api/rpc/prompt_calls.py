@@ -46,7 +46,10 @@ class PromptCall:
         return self._proposed.outcome
 
     def when_known(self, then: Callable[[asyncio.Future[Any]], None]) -> None:
-        """Call ``then`` when the outcome is known: at once, if the proposer tells."""
+        """Call ``then`` when the outcome is known.
+
+        If the command is in the log, the call is in the turn in which its entry is applied.
+        """
         outcome = self._proposed.outcome
         if isinstance(outcome, CommandOutcome) and not outcome.done():
             outcome.then = then
