@@ -1,6 +1,13 @@
 """Open pages of the console in a browser, and collect their faults."""
 
 import contextlib
+from importlib.resources import files
+
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
+AXE_RUN = """
+async () => (await axe.run(document)).violations.map(
+  (each) => each.id + ": " + each.nodes.map((node) => node.html).slice(0, 3).join(" | "))
+"""
 
 
 def is_fault(said):
@@ -39,3 +46,14 @@ def opened(chromium, origin, **options):
     """Open a page; fail on errors, dialogs, and calls to other hosts."""
     with opened_browser(chromium, origin, **options) as browser:
         yield browser.new_page()
+
+
+def broken_rules(page):
+    """Return the rules of accessibility that a page breaks, in the light and in the dark theme."""
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true })")
+    page.evaluate(AXE)
+    found = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found += [f"{scheme}: {each}" for each in page.evaluate(AXE_RUN)]
+    return found

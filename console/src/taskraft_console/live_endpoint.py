@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from sse_starlette import EventSourceResponse
+from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 CONTENT_SECONDS: Final = 1.0
 """Maximum age of the content of a live page that several browsers share, in seconds."""
 PING_SECONDS: Final = 15
-"""Interval of the signs of life in a stream without changes, in seconds."""
+"""Interval of the pings of a stream, in seconds. `live.js` opens a stream without a ping again."""
 
 
 class LiveEndpoint:
@@ -77,7 +77,11 @@ class LiveEndpoint:
         async def render(page: LivePage) -> LiveContent:
             return await self._content(request, page)
 
-        return EventSourceResponse(self._streams.events(pages, render), ping=PING_SECONDS)
+        return EventSourceResponse(
+            self._streams.events(pages, render),
+            ping=PING_SECONDS,
+            ping_message_factory=lambda: ServerSentEvent(event="ping", data=""),
+        )
 
     async def _content(self, request: Request, page: LivePage) -> LiveContent:
         """Return the content of a page for the visitor of a request."""

@@ -1,14 +1,23 @@
-"""The samples behind the charts, as JSON for the page and as CSV for people."""
+"""The samples behind the charts, as JSON for the page and as CSV for people.
+
+The JSON also has the acts of management in the same span of time, because a change is often the
+reason why a curve bends.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from taskraft import TaskraftError
 from taskraft_console.pages.page import FormRefused, PageVisit
 from taskraft_console.pages.time_window import time_window_of
-from taskraft_console.views.readable import iso_time
+from taskraft_console.views.readable import iso_time, plain_text
+
+if TYPE_CHECKING:
+    from taskraft.v1.cluster_service_pb2 import AuditRecord
 
 FIELDS: Final = (
     "put",
@@ -27,6 +36,8 @@ FIELDS: Final = (
 )
 COUNTED: Final = frozenset({"put", "take", "ack", "fail", "expired"})
 """Fields that count since the previous sample; charts show their rate per second."""
+ACTS_MAX: Final = 50
+"""Maximum number of acts of management in a chart; the newest are kept."""
 
 
 async def history(visit: PageVisit) -> Response:
@@ -50,6 +61,9 @@ async def history(visit: PageVisit) -> Response:
         name = f'attachment; filename="history-{tube or "all"}.csv"'
         text = "\n".join(lines) + "\n"
         return PlainTextResponse(text, headers={"Content-Disposition": name})
+    begin_ms = (instants or [found.now_ms])[0] - found.step_ms
+    end_ms = window.end_ms or found.now_ms
+    acts = await _acts(visit, tube)
     seconds = found.step_ms / 1_000
     return JSONResponse(
         {
@@ -62,5 +76,29 @@ async def history(visit: PageVisit) -> Response:
                 ]
                 for name in FIELDS
             },
+            "acts": [
+                {"at": act.at_ms / 1_000, "text": _text(act)}
+                for act in acts
+                if begin_ms <= act.at_ms <= end_ms and not act.refused
+            ],
         }
     )
+
+
+async def _acts(visit: PageVisit, tube: str) -> Sequence[AuditRecord]:
+    """Return the newest acts on a tube (empty: on all names) that the visitor may manage.
+
+    Without an answer, a chart has no marks: the samples matter more.
+    """
+    try:
+        return visit.value(
+            await visit.cluster.audit(principal="", call="", name=tube, limit=ACTS_MAX)
+        )
+    except TaskraftError:
+        return ()
+
+
+def _text(act: AuditRecord) -> str:
+    """Return who did what, in one line."""
+    names = ", ".join("cluster" if name == "*" else name for name in act.names)
+    return plain_text(" ".join(part for part in (act.principal, act.call, names) if part), 120)

@@ -2,6 +2,7 @@
 (() => {
   "use strict";
   const REFRESH_MS = 10000;
+  const ACT_PIXELS = 8; // distance from the cursor at which an act is named
   const resolved = (name) => {
     // A custom property can hold light-dark(); the color of an element is resolved.
     const probe = document.createElement("span");
@@ -27,7 +28,31 @@
     age: { unit: duration, steps: STEPS_MS, lines: [["oldest_ready_age_ms", "oldest ready", "--warning", []]] },
     times: { unit: duration, steps: STEPS_MS, lines: [["wait_p50_ms", "wait p50", "--link", [3, 3]], ["wait_p95_ms", "wait p95", "--link", []], ["run_p50_ms", "run p50", "--taken", [3, 3]], ["run_p95_ms", "run p95", "--taken", []]] },
   };
-  const drawn = new Map();
+  const drawn = new Map(); // the plot of each figure; plot.acts: the acts of management in its span
+
+  // A dashed line marks each act of management.
+  function markActs(plot, color) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.strokeStyle = color;
+    ctx.setLineDash([3 * devicePixelRatio, 4 * devicePixelRatio]);
+    for (const act of plot.acts) {
+      const x = Math.round(plot.valToPos(act.at, "x", true)) + 0.5;
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  // The caption names the act next to the cursor, within ACT_PIXELS; else the source of the samples.
+  function nameAct(plot, caption) {
+    const distance = (act) => Math.abs(plot.valToPos(act.at, "x") - plot.cursor.left);
+    const [near] = plot.cursor.left < 0 ? [] : [...plot.acts].sort((one, other) => distance(one) - distance(other));
+    caption.textContent = near && distance(near) <= ACT_PIXELS ? `${clock(near.at)} ${near.text}` : plot.source;
+  }
 
   function draw(figure, answer) {
     const kind = KINDS[figure.dataset.chart];
@@ -35,9 +60,10 @@
     const place = figure.querySelector(".plot");
     const caption = figure.querySelector(".from");
     if (answer.at.length < 2) { caption.textContent = "no samples yet; nodes take one every 10 s"; return; }
-    caption.textContent = `every ${answer.step_ms / 1000} s, node ${answer.node}`;
+    const source = `every ${answer.step_ms / 1000} s, node ${answer.node}`;
     const known = drawn.get(figure);
-    if (known) { known.setData(data); showNewest(known); return; }
+    if (known) { Object.assign(known, { source, acts: answer.acts }).setData(data); showNewest(known); return; }
+    caption.textContent = source;
     const muted = resolved("--muted");
     const line = resolved("--line");
     const axis = { stroke: muted, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
@@ -49,7 +75,11 @@
       axes: [{ ...axis, size: 30, values: [[3600, "{HH}:{mm}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] }, { ...axis, size: 58, ...(kind.steps && { incrs: kind.steps }), values: (_, ticks) => ticks.map((tick) => (tick === 0 ? "0" : kind.unit(tick))) }],
       series: [{ label: "at", value: (_, at) => (at == null ? "–" : clock(at)) },
         ...kind.lines.map(([, label, color, dash]) => ({ label, stroke: resolved(color), width: 1.6, dash, spanGaps: false, points: { show: false }, value: (_, v) => kind.unit(v) }))],
-      hooks: { setCursor: [showNewest] },
+      hooks: {
+        init: [(self) => Object.assign(self, { source, acts: answer.acts })],
+        drawAxes: [(self) => markActs(self, muted)],
+        setCursor: [showNewest, (self) => nameAct(self, caption)],
+      },
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), zone()),
     }, data, place);
     drawn.set(figure, plot);

@@ -10,6 +10,8 @@
   const RETRY_MS = 10000; // time until a refused stream is opened again
   const RELOAD_MS = 10000; // interval in which a page without a stream is read as a whole
   const CHECK_MS = 10000; // interval in which the holder of the stream looks for ended tabs
+  const OLD_MS = 2000; // age from which values are shown in grey, as in live.html
+  const SILENT_MS = 40000; // longest silence of a stream; its server sends a ping every 15 s
 
   // The dot shows whether updates arrive; the content of each update sets the dot to "live" again.
   function mark(color, why) {
@@ -17,20 +19,31 @@
     if (dot) { dot.className = `dot ${color}`; dot.nextElementSibling.textContent = why; }
   }
 
+  // Show old values in grey, with their age.
+  function showAge(ms) {
+    if (ms < OLD_MS) return;
+    document.getElementById("main").classList.add("old");
+    document.getElementById("age").textContent = `values ${Math.floor(ms / 1000)} s old`;
+  }
+
   // Read a page as a whole again and again, while no stream sends its content.
   class Reloads {
     constructor(show) {
-      Object.assign(this, { show, timer: 0, why: "" });
+      Object.assign(this, { show, timer: 0, ageTimer: 0, why: "", shownAt: performance.now() });
     }
 
     start(why) {
       this.why = `${why}: reloads every ${RELOAD_MS / 1000} s`;
       mark("amber", this.why);
-      this.timer ||= setInterval(() => this.reload(), RELOAD_MS);
+      if (this.timer) return;
+      this.shownAt = performance.now();
+      this.timer = setInterval(() => this.reload(), RELOAD_MS);
+      this.ageTimer = setInterval(() => showAge(performance.now() - this.shownAt), 1000);
     }
 
     stop() {
       clearInterval(this.timer);
+      clearInterval(this.ageTimer);
       this.timer = 0;
     }
 
@@ -39,14 +52,14 @@
       try { text = await (await fetch(location.href)).text(); } catch { mark("red", "the console does not answer"); return; }
       if (!this.timer) return;
       const content = new DOMParser().parseFromString(text, "text/html").getElementById("live");
-      if (content) { this.show(content.innerHTML); mark("amber", this.why); } else location.reload(); // the sign-in has ended
+      if (content) { this.show(content.innerHTML); this.shownAt = performance.now(); mark("amber", this.why); } else location.reload(); // the sign-in has ended
     }
   }
 
   // Read pages from the server until close(): one stream, reopened when the pages change.
   class Stream {
     constructor(address, onContent, onLost) {
-      Object.assign(this, { address, onContent, onLost, pages: [], newest: new Map() });
+      Object.assign(this, { address, onContent, onLost, pages: [], newest: new Map(), heardAt: 0 });
     }
 
     // The first pages are kept if there are too many.
@@ -66,7 +79,10 @@
     connect() {
       const query = this.pages.map((page) => `page=${encodeURIComponent(page)}`).join("&");
       this.source = new EventSource(`${this.address}?${query}`);
+      this.heardAt = performance.now();
+      this.source.addEventListener("ping", () => { this.heardAt = performance.now(); });
       this.source.addEventListener("message", (event) => {
+        this.heardAt = performance.now();
         const content = JSON.parse(event.data);
         this.newest.set(content.page, content.html);
         this.onContent(content);
@@ -76,10 +92,21 @@
         // The browser repeats a broken connection by itself, but not a refused one.
         if (this.source.readyState === EventSource.CLOSED) this.retry = setTimeout(() => this.connect(), RETRY_MS);
       });
+      this.watch ||= setInterval(() => this.reconnectIfSilent(), RETRY_MS);
+    }
+
+    // A connection whose other end is gone without a word reports no error.
+    reconnectIfSilent() {
+      if (performance.now() - this.heardAt < SILENT_MS || this.source.readyState === EventSource.CLOSED) return;
+      this.onLost();
+      this.source.close();
+      this.connect();
     }
 
     close() {
       clearTimeout(this.retry);
+      clearInterval(this.watch);
+      this.watch = 0;
       this.source?.close();
       this.source = null;
       this.newest.clear();
