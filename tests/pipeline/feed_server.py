@@ -111,6 +111,8 @@ class Node(feed_service_pb2_grpc.FeedServiceServicer):
             events = known[position:next_seq]
             if request.tubes:
                 events = [event for event in events if event.tube in request.tubes]
+            if request.kinds:
+                events = [event for event in events if event.kind in request.kinds]
             if self.drops_event:
                 events = events[:-1]
             chunk = pb.ReadChangesResponse(
@@ -118,7 +120,7 @@ class Node(feed_service_pb2_grpc.FeedServiceServicer):
                 from_seq=position,
                 next_seq=next_seq,
                 rows=len(events),
-                columns=encoded(events, is_filtered=bool(request.tubes)),
+                columns=encoded(events, is_filtered=bool(request.tubes or request.kinds)),
             )
             self.edit(chunk)
             yield chunk

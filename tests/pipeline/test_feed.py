@@ -5,6 +5,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
+from taskraft.v1.feed_service_pb2 import ChangeEvent
 from taskraft_pipeline.errors import (
     CursorTrimmed,
     FeedBroken,
@@ -12,12 +13,14 @@ from taskraft_pipeline.errors import (
     FeedRefused,
     FeedUnreachable,
 )
-from taskraft_pipeline.feed import RangeReader, describe
+from taskraft_pipeline.feed import FeedNodes, RangeReader, describe
 from taskraft_pipeline.feed_client import FeedClient
 from taskraft_pipeline.offsets import Range
 from taskraft_pipeline.options import Options, parse_endpoints
 from tests.pipeline.feed_server import FeedServer, refuse
 from tests.pipeline.history import history
+
+PUT, TAKE = ChangeEvent.PUT, ChangeEvent.TAKE
 
 pytestmark = pytest.mark.real_time
 
@@ -69,12 +72,11 @@ def test_a_description_names_the_ends_of_the_partitions_and_the_nodes(cluster, o
     assert feed.feed_id == "feed-1"
     assert feed.low == {0: 0, 1: 9}
     assert feed.high == cluster.feed.high
-    assert feed.reachable_at(("h:1", cluster.nodes[1].address)) == (
-        "h:1",
-        cluster.nodes[1].address,
-        cluster.nodes[0].address,
-        cluster.nodes[2].address,
-    )
+    leader, *followers = (node.address for node in cluster.nodes)
+    nodes = feed.nodes(("h:1", leader))
+    assert nodes.for_task(0) == ("h:1", *followers, leader)
+    assert nodes.for_task(4) == (followers[0], followers[1], "h:1", leader)
+    assert FeedNodes((leader,), leader).for_task(3) == (leader,)
 
 
 def test_a_range_is_read_completely_in_chunks(cluster, open_nodes):
@@ -176,6 +178,24 @@ def test_filtered_events_are_counted_by_what_the_chunks_cover(cluster, open_node
     wanted = [event for event in cluster.feed.partitions[0][100:400] if event.tube == "billing"]
     assert covered(chunks) == numbers(WHOLE)
     assert 0 < sum(chunk.rows for chunk in chunks) == len(wanted) < 300
+
+
+def test_only_the_wanted_kinds_and_arrays_are_requested(cluster, open_nodes):
+    reader = RangeReader(
+        open_nodes(), "feed-1", kinds=("put", "take"), columns=("seq", "ts", "kind", "tube")
+    )
+    chunks = list(reader.read(WHOLE))
+    wanted = [event for event in cluster.feed.partitions[0][100:400] if event.kind in {PUT, TAKE}]
+    assert covered(chunks) == numbers(WHOLE)
+    assert 0 < sum(chunk.rows for chunk in chunks) == len(wanted) < 300
+    (request,) = cluster.nodes[0].reads
+    assert request.kinds == [PUT, TAKE]
+    assert request.columns == ["at_ms", "kind", "tube"]
+
+
+def test_a_read_without_arrays_requests_the_numbers_of_events_only(cluster, open_nodes):
+    list(RangeReader(open_nodes(), "feed-1", columns=("feed_partition", "seq")).read(WHOLE))
+    assert cluster.nodes[0].reads[0].columns == ["seq"]
 
 
 def test_another_feed_is_never_read(cluster, open_nodes):

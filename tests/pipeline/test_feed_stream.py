@@ -173,7 +173,7 @@ def node_away(cluster, clock):
 
 def test_a_followed_feed_goes_on_after_an_outage_of_more_than_an_hour(cluster, clock, node_away):
     options = parse({"endpoints": cluster.endpoints, "maxOutage": FOLLOW_OUTAGE})
-    with FeedClient(options.endpoints, options, 0, node_away, lambda: clock[0]) as nodes:
+    with FeedClient(options.endpoints, options, node_away, lambda: clock[0]) as nodes:
         end = FeedStream(options, nodes, lambda: clock[0]).latest(at(100, 100), None)
         assert clock[0] >= OUTAGE_SECONDS
         assert end == Offset("feed-1", cluster.feed.high) != at(300, 300)
@@ -183,7 +183,7 @@ def test_a_read_of_a_followed_feed_goes_on_after_an_outage_of_more_than_an_hour(
     cluster, clock, node_away
 ):
     options = parse({"endpoints": cluster.endpoints, "maxOutage": FOLLOW_OUTAGE})
-    with FeedClient(options.endpoints, options, 0, node_away, lambda: clock[0]) as nodes:
+    with FeedClient(options.endpoints, options, node_away, lambda: clock[0]) as nodes:
         chunks = RangeReader(nodes, "feed-1").read(Range(0, 100, 300))
         covered = [seq for chunk in chunks for seq in range(chunk.from_seq, chunk.next_seq)]
     assert clock[0] >= OUTAGE_SECONDS
@@ -194,7 +194,7 @@ def test_an_export_that_ends_gives_up_after_a_minute(cluster, clock, node_away):
     options = parse({"endpoints": cluster.endpoints, "maxOutage": ONE_RUN_OUTAGE})
     begun_at = clock[0]
     with (
-        FeedClient(options.endpoints, options, 0, node_away, lambda: clock[0]) as nodes,
+        FeedClient(options.endpoints, options, node_away, lambda: clock[0]) as nodes,
         pytest.raises(FeedUnreachable, match=r"no node answered for 6\d s"),
     ):
         FeedStream(options, nodes, lambda: clock[0]).latest(at(100, 100), None)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from taskraft.v1.feed_service_pb2 import ChangeEvent
 from taskraft.v1.task_pb2 import Task
 from taskraft_pipeline.errors import FeedBroken
-from taskraft_pipeline.schema import COLUMNS
+from taskraft_pipeline.schema import COLUMNS, INSTANTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,8 +42,6 @@ ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
 """Arrow type by Spark type; Spark refuses a batch whose timestamps have another unit or zone."""
 WIDTHS: Final = {INT8: pa.int8(), INT32: pa.int32(), INT64: pa.int64()}
 
-INSTANTS: Final = {"ts": "at_ms", "created_ts": "created_ms", "since_ts": "since_ms"}
-"""Columns whose API field has another name, because the API counts milliseconds."""
 MICROSECONDS_PER_MS: Final = 1_000
 
 

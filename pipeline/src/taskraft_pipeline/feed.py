@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from taskraft.v1.feed_service_pb2 import DescribeFeedRequest, ReadChangesRequest
+from taskraft.v1.feed_service_pb2 import ChangeEvent, DescribeFeedRequest, ReadChangesRequest
 from taskraft.v1.task_pb2 import Consistency
 from taskraft_pipeline.errors import CursorTrimmed, FeedBroken, FeedMismatch, error_info
+from taskraft_pipeline.schema import arrays_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,9 +23,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Maximum chunk size of the API: about 40 000 events, which become one record batch."""
+"""Maximum chunk size of the API; a node sends at most 20 000 events in a chunk."""
 BEHIND_WAIT_MS: Final = 2_000
 """Maximum wait until a node has applied the range, in ms; after it, the next node is asked."""
+
+
+@dataclass(slots=True, frozen=True)
+class FeedNodes:
+    """The nodes that serve a feed.
+
+    Attributes:
+        addresses: addresses of the nodes, not empty.
+        leader: address of the leader; empty if no leader is known.
+    """
+
+    addresses: tuple[str, ...]
+    leader: str = ""
+
+    def for_task(self, number: int) -> tuple[str, ...]:
+        """Return the nodes in the order in which a Spark task tries them.
+
+        The tasks spread over the followers. The leader is last, so that reads do not delay writes.
+        """
+        others = [address for address in self.addresses if address != self.leader]
+        last = [self.leader] if self.leader in self.addresses else []
+        first = number % max(len(others), 1)
+        return (*others[first:], *others[:first], *last)
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,15 +71,9 @@ class Feed:
     leader: str
     now_ms: int
 
-    def reachable_at(self, given: tuple[str, ...]) -> tuple[str, ...]:
+    def nodes(self, given: tuple[str, ...]) -> FeedNodes:
         """Return the nodes to read from: first the given nodes, then the feed's other nodes."""
-        return tuple(dict.fromkeys((*given, *self.addresses)))
-
-    def followers_first(self, given: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the nodes to read from, with the leader as the last one."""
-        others = dict.fromkeys((*self.addresses, *given))
-        others.pop(self.leader, None)
-        return (*others, self.leader) if self.leader else tuple(others)
+        return FeedNodes(tuple(dict.fromkeys((*given, *self.addresses))), self.leader)
 
     def check(self, feed_id: str) -> None:
         """Raise FeedMismatch if a position belongs to another feed."""
@@ -94,6 +112,12 @@ class RangeReader:
     Each chunk must begin where the previous chunk ended, and the range must be covered to its end.
     A slow, faulty or dead node can therefore delay or fail a read, but never cause a gap.
 
+    Args:
+        tubes: only events of these tubes; the server filters. Empty: all.
+        kinds: only events of these kinds, such as "take"; the server filters. Empty: all.
+        columns: columns of the schema that the chunks contain. Empty: all.
+        is_loss_failure: fail if retention has removed events of a range.
+
     Attributes:
         events_lost: number of events that retention removed before they were read; always 0 if
             ``is_loss_failure`` is set.
@@ -105,11 +129,15 @@ class RangeReader:
         feed_id: str,
         *,
         tubes: tuple[str, ...] = (),
+        kinds: tuple[str, ...] = (),
+        columns: tuple[str, ...] = (),
         is_loss_failure: bool = True,
     ) -> None:
         self._client = client
         self._feed_id = feed_id
         self._tubes = tubes
+        self._kinds = [ChangeEvent.Kind.Value(kind.upper()) for kind in kinds]
+        self._arrays = arrays_of(columns)
         self._is_loss_failure = is_loss_failure
         self.events_lost = 0
 
@@ -144,6 +172,8 @@ class RangeReader:
             from_seq=from_seq,
             to_seq=whole.to_seq,
             tubes=self._tubes,
+            kinds=self._kinds,
+            columns=self._arrays,
             encoding=ReadChangesRequest.COLUMNS,
             wait_ms=BEHIND_WAIT_MS,
             chunk_bytes_max=CHUNK_BYTES_MAX,
@@ -153,7 +183,8 @@ class RangeReader:
         covered = chunk.next_seq - chunk.from_seq
         is_next = chunk.partition == whole.partition and chunk.from_seq == position
         is_inside = covered > 0 and chunk.next_seq <= whole.to_seq
-        is_full = chunk.rows <= covered if self._tubes else chunk.rows == covered
+        is_filtered = bool(self._tubes or self._kinds)
+        is_full = chunk.rows <= covered if is_filtered else chunk.rows == covered
         if not (is_next and is_inside and is_full):
             raise FeedBroken(
                 f"{whole}: expected events from {position}, got partition {chunk.partition} from"

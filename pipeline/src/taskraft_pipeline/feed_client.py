@@ -71,13 +71,12 @@ class FeedClient:
         self,
         endpoints: Sequence[str],
         options: Options,
-        first: int = 0,
         pause: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.endpoints = tuple(endpoints)
         self._options = options
-        self._place = first % len(self.endpoints)
+        self._place = 0
         self._pause = pause
         self._clock = clock
         self._failures = 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from taskraft.v1.feed_service_pb2 import CommitCursorRequest, FeedCursor
 from taskraft_pipeline.errors import FeedRefused
-from taskraft_pipeline.feed import describe
+from taskraft_pipeline.feed import FeedNodes, describe
 from taskraft_pipeline.offset_planning import advance, resolve_position, skip_trimmed
 from taskraft_pipeline.options import Bound
 
@@ -24,7 +24,7 @@ class FeedStream:
     """Answers Spark's requests for offsets; an idle query makes about 180 requests per second.
 
     Attributes:
-        endpoints: the given nodes, and the nodes that the feed has listed since.
+        nodes: the given nodes, and the nodes that the feed has listed since.
     """
 
     def __init__(self, options: Options, client: FeedClient, clock: Callable[[], float]) -> None:
@@ -35,7 +35,7 @@ class FeedStream:
         self._asked_at = 0.0
         self._target: Feed | None = None
         self._committed: Offset | None = None
-        self.endpoints = options.endpoints
+        self.nodes = FeedNodes(options.endpoints)
 
     def initial(self) -> Offset:
         """Return the offset at which a new query begins.
@@ -83,7 +83,7 @@ class FeedStream:
     def _described(self, *, is_linearizable: bool) -> Feed:
         feed = describe(self._client, is_linearizable=is_linearizable)
         self._feed, self._asked_at = feed, self._clock()
-        self.endpoints = feed.reachable_at(self._options.endpoints)
+        self.nodes = feed.nodes(self._options.endpoints)
         return feed
 
     def _commit(self, start: Offset) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from taskraft.v1.feed_service_pb2 import ChangeEvent
 from taskraft_pipeline.errors import OptionInvalid
 from taskraft_pipeline.offsets import Offset
 from taskraft_pipeline.schema import COLUMNS, PAYLOAD, TASK_COLUMNS
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 MS_PER_UNIT: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 ENDPOINT: Final = re.compile(r"[^\s,:]+:\d+|\[[0-9a-fA-F:.]+\]:\d+")
+KINDS: Final = tuple(name.lower() for name, number in ChangeEvent.Kind.items() if number)
+"""Kinds of events."""
 CONSUMER_BYTES_MAX: Final = 128
 WORK_TUBES_MAX: Final = 64
 WORK_TASKS_MAX: Final = 50_000
@@ -55,6 +58,7 @@ class Options:
         starting: where a new query begins; None: earliest for a batch, latest for a stream.
         ending: where a batch query ends.
         tubes: only events or tasks of these tubes; the server filters. Empty: all.
+        kinds: only events of these kinds; the server filters. Empty: all.
         columns: columns of the rows, in this order.
         events_per_trigger_max: maximum number of events per batch of a stream.
         events_per_task: maximum number of events, or about the number of tasks, per Spark task.
@@ -75,6 +79,7 @@ class Options:
     starting: Bound | Offset | None = None
     ending: Bound | Offset = Bound.LATEST
     tubes: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
     columns: tuple[str, ...] = tuple(COLUMNS)
     events_per_trigger_max: int = 500_000
     events_per_task: int = 250_000
@@ -98,6 +103,7 @@ NAMES: Final = {
         "startingOffsets",
         "endingOffsets",
         "tubes",
+        "kinds",
         "columns",
         "maxEventsPerTrigger",
         "targetEventsPerTask",
@@ -116,7 +122,7 @@ NAMES: Final = {
 """Spelling of the options; Spark may pass them in any case."""
 OWN: Final[Mapping[Read, Sequence[str]]] = {
     Read.CHANGES: (
-        "startingOffsets", "endingOffsets", "maxEventsPerTrigger", "targetEventsPerTask",
+        "startingOffsets", "endingOffsets", "kinds", "maxEventsPerTrigger", "targetEventsPerTask",
         "failOnDataLoss", "consumer", "consumerTtl", "minPollInterval",
     ),
     Read.TASKS: ("snapshotTtl", "targetEventsPerTask"),
@@ -144,6 +150,7 @@ def parse(given: Mapping[str, str]) -> Options:
         starting=_position("startingOffsets", texts.get("startingoffsets")),
         ending=_position("endingOffsets", texts.get("endingoffsets")) or default.ending,
         tubes=tuple(_items(texts.get("tubes", ""))),
+        kinds=_kinds(texts.get("kinds", "")),
         columns=_columns(texts.get("columns", ""), read),
         events_per_trigger_max=_count(texts, "maxEventsPerTrigger", default.events_per_trigger_max),
         events_per_task=_count(texts, "targetEventsPerTask", default.events_per_task),
@@ -209,6 +216,14 @@ def _lease(texts: Mapping[str, str], default_ms: int) -> int:
     found = _duration(texts, "leaseTime", default_ms)
     if not 1_000 <= found <= MS_PER_UNIT["d"]:
         raise OptionInvalid(f"leaseTime must be from 1s to 1d; got {found} ms")
+    return found
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(item.lower() for item in _items(text)))
+    wrong = [kind for kind in found if kind not in KINDS]
+    if wrong:
+        raise OptionInvalid(f"unknown kind {', '.join(wrong)}; the kinds are: {', '.join(KINDS)}")
     return found
 
 

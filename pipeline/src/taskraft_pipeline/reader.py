@@ -2,9 +2,9 @@
 
 The ``read`` methods run in the executors, all others on the driver. Two features are left out. The
 method "pushFilters" is missing, because up to Spark 4.3 a pushed filter also applies to later
-queries on the same DataFrame, which then silently return too little; the option ``tubes`` filters
-on the server instead. The method "commit" does nothing, because Spark never calls it for the last
-batch, whereas the ``start`` of ``latestOffset`` is always durable.
+queries on the same DataFrame, which then silently return too little; the options ``tubes`` and
+``kinds`` filter on the server instead. The method "commit" does nothing, because Spark never calls
+it for the last batch, whereas the ``start`` of ``latestOffset`` is always durable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from taskraft_pipeline.feed import RangeReader, describe
+from taskraft_pipeline.feed import FeedNodes, RangeReader, describe
 from taskraft_pipeline.feed_client import FeedClient
 from taskraft_pipeline.feed_stream import FeedStream
 from taskraft_pipeline.offset_planning import resolve_position, skip_trimmed
@@ -42,22 +42,20 @@ class ChangesPartition(InputPartition):
     Attributes:
         feed_id: id of the feed.
         ranges: ranges to read.
-        endpoints: nodes to read from.
-        first: index of the first node to try, so that the tasks spread over the nodes.
+        endpoints: nodes to read from, in the order in which the task tries them.
     """
 
     feed_id: str
     ranges: tuple[Range, ...]
     endpoints: tuple[str, ...]
-    first: int
 
 
 def plan(
-    options: Options, feed_id: str, whole: Sequence[Range], endpoints: tuple[str, ...]
+    options: Options, feed_id: str, whole: Sequence[Range], nodes: FeedNodes
 ) -> list[InputPartition]:
     """Divide ranges among Spark tasks, and the tasks among the nodes."""
     return [
-        ChangesPartition(feed_id, pieces, endpoints, number)
+        ChangesPartition(feed_id, pieces, nodes.for_task(number))
         for number, pieces in enumerate(split_into_tasks(whole, options.events_per_task))
     ]
 
@@ -78,9 +76,14 @@ def read_partition(options: Options, work: InputPartition) -> Iterator[pa.Record
 
     from taskraft_pipeline.codec import record_batch  # noqa: PLC0415 - in executors only
 
-    with FeedClient(work.endpoints, options, work.first) as client:
+    with FeedClient(work.endpoints, options) as client:
         reader = RangeReader(
-            client, work.feed_id, tubes=options.tubes, is_loss_failure=options.is_loss_failure
+            client,
+            work.feed_id,
+            tubes=options.tubes,
+            kinds=options.kinds,
+            columns=options.columns,
+            is_loss_failure=options.is_loss_failure,
         )
         batches: list[pa.RecordBatch] = []
         rows = 0
@@ -111,7 +114,7 @@ class ChangesReader(DataSourceReader):
         end = resolve_position(options.ending, feed)
         whole = ranges(start.next_seq, end.next_seq)
         skip_trimmed(start, feed, is_loss_failure=options.is_loss_failure)
-        return plan(options, feed.feed_id, whole, feed.reachable_at(options.endpoints))
+        return plan(options, feed.feed_id, whole, feed.nodes(options.endpoints))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the work of one Spark task; runs in an executor."""
@@ -163,7 +166,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Divide a batch among Spark tasks, without a call to a node."""
         begin, finish = Offset.from_json(start), Offset.from_json(end)
         whole = ranges(begin.next_seq, finish.next_seq)
-        return plan(self._options, finish.feed_id, whole, self._stream().endpoints)
+        return plan(self._options, finish.feed_id, whole, self._stream().nodes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the work of one Spark task; runs in an executor."""

@@ -40,6 +40,14 @@ COLUMNS: Final[Mapping[str, str]] = {
 }
 """Spark type of each column, in order."""
 
+INSTANTS: Final[Mapping[str, str]] = {
+    "ts": "at_ms",
+    "created_ts": "created_ms",
+    "since_ts": "since_ms",
+}
+"""Columns whose array in a chunk has another name, because the API counts milliseconds."""
+OF_THE_CHUNK: Final = frozenset(("feed_partition", "seq"))
+"""Columns that each chunk contains."""
 
 TASK_COLUMNS: Final[Mapping[str, str]] = {
     "revision": "BIGINT",
@@ -71,6 +79,12 @@ TASK_COLUMNS: Final[Mapping[str, str]] = {
 """Spark type of each column of a task, in order."""
 PAYLOAD: Final = "payload"
 """Column that is read only if the option ``columns`` names it."""
+
+
+def arrays_of(columns: Sequence[str]) -> Sequence[str]:
+    """Return the names of the arrays that a chunk needs for some columns (empty: all)."""
+    arrays = [INSTANTS.get(name, name) for name in columns if name not in OF_THE_CHUNK]
+    return arrays or (["seq"] if columns else [])
 
 
 def spark_schema(columns: Sequence[str], types: Mapping[str, str] = COLUMNS) -> str:

@@ -58,11 +58,11 @@ def open_snapshot(options: Options) -> TaskSnapshot:
         FeedRefused, FeedUnreachable: see `FeedClient.handle_failure`.
     """
     with FeedClient(options.endpoints, options) as client:
-        nodes = describe(client, is_linearizable=False).followers_first(options.endpoints)
+        nodes = describe(client, is_linearizable=False).nodes(options.endpoints)
     request = OpenTaskSnapshotRequest(
         consistency=Consistency(level=Consistency.LINEARIZABLE), keep_ms=options.snapshot_ttl_ms
     )
-    with FeedClient(nodes, options) as client:
+    with FeedClient(nodes.for_task(0), options) as client:
         answer = client.call(lambda stub, seconds: stub.OpenTaskSnapshot(request, timeout=seconds))
         return TaskSnapshot(
             answer.snapshot_id,

@@ -50,6 +50,8 @@ CASES = (
     ("ReadChanges", feed_service_pb2.ReadChangesRequest(tubes=["a b"]), INVALID),
     ("ReadChanges", feed_service_pb2.ReadChangesRequest(kinds=[0]), INVALID),
     ("ReadChanges", feed_service_pb2.ReadChangesRequest(kinds=[1, 99]), INVALID),
+    ("ReadChanges", feed_service_pb2.ReadChangesRequest(columns=["kind"]), INVALID),
+    ("ReadChanges", feed_service_pb2.ReadChangesRequest(encoding=2, columns=["texts"]), INVALID),
     ("ReadChanges", feed_service_pb2.ReadChangesRequest(feed_id="other"), "FEED_MISMATCH"),
     ("ReadChanges", feed_service_pb2.ReadChangesRequest(from_seq=10**6), "NODE_BEHIND"),
 )

@@ -120,6 +120,7 @@ RULES = {
     "TaskUpdate.payload": (b"x" * 70_000,),
     "TaskUpdate.content_type": ("x" * 256,),
     "TaskUpdate.headers_remove": ("", "x" * 129),
+    "ReadChangesRequest.columns": ("", "tubes", "\0"),
     "Settlement.tokens": (0, *NEGATIVE),
     "Touch.increment_ms": NEGATIVE,
     "Progress.basis_points": (-1, 10_001),
@@ -226,6 +227,7 @@ ITEMS_MAX = {
     "ListFailuresRequest.tubes": (200, "t"),
     "ReadChangesRequest.tubes": (1_000, "t"),
     "ReadChangesRequest.kinds": (1_000, 1),
+    "ReadChangesRequest.columns": (1_000, "kind"),
     "TaskUpdate.headers_remove": (1_000, "h"),
     "Settlement.tokens": (10_000, 1),
 }

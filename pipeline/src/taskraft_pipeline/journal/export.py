@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 QUERY_NAME: Final = "taskraft-journal"
-REFUSED_OPTIONS: Final = ("read", "tubes", "columns", "endingOffsets")
+REFUSED_OPTIONS: Final = ("read", "tubes", "kinds", "columns", "endingOffsets")
 """Options that would leave events or columns out, so that a journal could not prove anything."""
 
 

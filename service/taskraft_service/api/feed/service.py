@@ -20,6 +20,7 @@ from taskraft_service.access.permissions import Verb
 from taskraft_service.api.feed.answers import chunk_message, partition_messages, rows_max
 from taskraft_service.api.feed.event_content import ROWS_MAX, add_contents
 from taskraft_service.api.feed.positions import FeedPositionHandlers, check_cursor, consumer_message
+from taskraft_service.api.feed.read_checks import check_read, check_same_feed
 from taskraft_service.api.feed.task_events import TaskEventsHandler
 from taskraft_service.api.rpc.methods import (
     AnyUnaryMethod,
@@ -36,15 +37,10 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.queue.feed.change_feed import ChangeFeed
-from taskraft_service.queue.feed.chunk import ChangeChunk, only
-from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.feed.chunk import ChangeChunk, only, with_columns
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["FeedService"]
 NO_END: Final = 2**63 - 1
-_CONTENTS: Final = frozenset(pb.ReadChangesRequest.Content.values()) - {
-    pb.ReadChangesRequest.CONTENT_UNSPECIFIED
-}
-_KINDS: Final = frozenset(pb.ChangeEvent.Kind.values()) - {pb.ChangeEvent.KIND_UNSPECIFIED}
 
 
 class SnapshotHandlers(Protocol):
@@ -146,7 +142,7 @@ class FeedService:
         violations.check_not_negative("wait_ms", request.wait_ms)
         check_cursor(violations, request.cursor, len(self._reader.applied.feed.views()))
         violations.raise_if_any()
-        _check_same_feed(self._reader.applied, request.cursor.feed_id)
+        check_same_feed(self._reader.applied, request.cursor.feed_id)
         known = dict(request.cursor.next_seq)
 
         def has_news() -> bool:
@@ -167,7 +163,7 @@ class FeedService:
         """Stream a range of one partition, or follow the partition without end."""
         request = parse_request(pb.ReadChangesRequest, raw)
         caller.authorize(request)
-        self._check(request)
+        check_read(request, self._reader.applied)
         at = request.from_seq
         stop = request.to_seq or NO_END
         await self._wait_for_event(request, at)
@@ -190,35 +186,6 @@ class FeedService:
 
     def _high_seq(self, partition: int) -> int:
         return self._reader.applied.feed.views()[partition].high_seq
-
-    def _check(self, request: pb.ReadChangesRequest) -> None:
-        violations = Violations()
-        violations.check_not_negative("from_seq", request.from_seq)
-        violations.check_not_negative("to_seq", request.to_seq)
-        violations.check_not_negative("wait_ms", request.wait_ms)
-        if request.chunk_bytes_max:
-            low, high = limits.CHUNK_BYTES_MIN, limits.CHUNK_BYTES_MAX
-            violations.check_range("chunk_bytes_max", request.chunk_bytes_max, low, high)
-        violations.check_choice(
-            "encoding", request.encoding, pb.ReadChangesRequest.Encoding.values()
-        )
-        violations.check_count("tubes", request.tubes, limits.NAMES_MAX)
-        violations.check_count("kinds", request.kinds, limits.NAMES_MAX)
-        for place, name in enumerate(request.tubes):
-            violations.check_tube(f"tubes[{place}]", name)
-        for place, kind in enumerate(request.kinds):
-            violations.check_choice(f"kinds[{place}]", kind, _KINDS)
-        violations.check_count("contents", request.contents, limits.NAMES_MAX)
-        for place, part in enumerate(request.contents):
-            violations.check_choice(f"contents[{place}]", part, _CONTENTS)
-        if request.contents and request.encoding == pb.ReadChangesRequest.COLUMNS:
-            violations.add("contents", "not allowed with the encoding COLUMNS")
-        queue = self._reader.applied
-        violations.check_range("partition", request.partition, 0, len(queue.feed.views()) - 1)
-        if 0 < request.to_seq < request.from_seq:
-            violations.add("to_seq", f"{request.to_seq} is before from_seq")
-        violations.raise_if_any()
-        _check_same_feed(queue, request.feed_id)
 
     async def _wait_for_event(self, request: pb.ReadChangesRequest, at: int) -> None:
         """Wait until this node has applied the next requested event, or the caller's wait ends.
@@ -280,13 +247,5 @@ class FeedService:
         chunk = next(iter(feed.read(request.partition, at, stop, rows_max)), None)
         if chunk is None:
             return None
-        return only(chunk, frozenset(request.tubes), frozenset(request.kinds))
-
-
-def _check_same_feed(queue: Queue, feed_id: str) -> None:
-    if feed_id and feed_id != queue.feed.feed_id:
-        raise CallRefused(
-            error_pb2.Error.FEED_MISMATCH,
-            "the cursor belongs to another feed; start again with the feed of this cluster",
-            {"feed_id": queue.feed.feed_id},
-        )
+        found = only(chunk, frozenset(request.tubes), frozenset(request.kinds))
+        return with_columns(found, frozenset(request.columns))

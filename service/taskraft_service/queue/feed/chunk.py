@@ -12,7 +12,8 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from operator import attrgetter
+from itertools import compress
+from operator import and_, attrgetter
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -88,6 +89,8 @@ TUBE_COLUMN: Final = 3
 CAUSE_COLUMN: Final = 14
 FINGERPRINT_COLUMN: Final = 19
 TEXT_COLUMNS: Final = frozenset((12, 13, 14, 15, 18, 20))
+TEXTS: Final = frozenset(COLUMNS[number][0] for number in TEXT_COLUMNS)
+"""Names of the columns that point to the texts."""
 _FORMAT: Final = FeedVersion.V4
 _COLUMNS_STORED: Final[Mapping[FeedVersion, int]] = {
     FeedVersion.V2: 18,
@@ -351,21 +354,39 @@ def cut_row(columns: ChangeColumns, row: int) -> Event:
 
 
 def only(chunk: ChangeChunk, tubes: Collection[str], kinds: Collection[int]) -> ChangeChunk:
-    """Return the events of some tubes and kinds (empty: all); the chunk covers the same range."""
+    """Return the events of some tubes and kinds (empty: all); the chunk covers the same range.
+
+    The columns are filtered without Python code per event.
+    """
     columns = chunk.columns
     wanted = {place for place, name in enumerate(columns.tubes) if not tubes or name in tubes}
     if len(wanted) == len(columns.tubes) and not kinds:
         return chunk
-    pairs = zip(unpack("i", columns.tube), unpack("b", columns.kind), strict=True)
-    rows = [
-        row
-        for row, (place, kind) in enumerate(pairs)
-        if place in wanted and (not kinds or kind in kinds)
-    ]
+    mask = list(map(wanted.__contains__, unpack("i", columns.tube)))
+    if kinds:
+        mask = list(map(and_, mask, map(frozenset(kinds).__contains__, unpack("b", columns.kind))))
     picked = []
     for name, code, _ in COLUMNS:
         numbers = unpack(code, getattr(columns, name))
-        picked.append(pack(code, [numbers[row] for row in rows]))
-    seq = pack("q", [chunk.from_seq + row for row in rows])
+        picked.append(pack(code, list(compress(numbers, mask))))
+    seq = pack("q", list(compress(range(chunk.from_seq, chunk.next_seq), mask)))
     kept = ChangeColumns(columns.tubes, columns.texts, seq, *picked)
-    return ChangeChunk(chunk.partition, chunk.from_seq, chunk.next_seq, len(rows), kept)
+    return ChangeChunk(chunk.partition, chunk.from_seq, chunk.next_seq, sum(mask), kept)
+
+
+def with_columns(chunk: ChangeChunk, names: Collection[str]) -> ChangeChunk:
+    """Return a chunk with some columns (empty: all); the other columns are empty.
+
+    The names of tubes and the texts stay if a column that is left points to them.
+    """
+    if not names:
+        return chunk
+    columns = chunk.columns
+    kept = [
+        column if name in names else b""
+        for (name, _, _), column in zip(COLUMNS, columns_of(columns), strict=True)
+    ]
+    tubes = columns.tubes if "tube" in names else ()
+    texts = columns.texts if TEXTS.intersection(names) else ()
+    found = ChangeColumns(tubes, texts, columns.seq, *kept)
+    return ChangeChunk(chunk.partition, chunk.from_seq, chunk.next_seq, chunk.rows, found)

@@ -67,7 +67,7 @@ def _moved(column: bytes, places: list[int] | None) -> bytes:
     """Return a column of positions after its table was merged into another table."""
     if places is None:
         return column
-    return pack("i", [places[number] for number in unpack("i", column)])
+    return pack("i", list(map(places.__getitem__, unpack("i", column))))
 
 
 def merge(frames: Sequence[bytes]) -> bytes:

@@ -214,6 +214,23 @@ async def test_columns_contain_the_same_events_as_messages(bench):
 
 
 @pytest.mark.parametrize(
+    ("wanted", "arrays"),
+    [
+        (["seq"], set()),
+        (["kind", "task_id"], {"kind", "task_id"}),
+        (["tube"], {"tube", "tubes"}),
+        (["reason"], {"reason", "texts"}),
+    ],
+)
+async def test_only_the_wanted_arrays_are_sent(bench, wanted, arrays):
+    await bench.read(to_seq=5, encoding=COLUMNS)
+    await bench.read(to_seq=5, encoding=COLUMNS, columns=wanted)
+    whole, part = (answer.columns for answer in bench.context.answers)
+    assert {field.name for field, _ in part.ListFields()} == arrays
+    assert all(getattr(part, name) == getattr(whole, name) for name in arrays)
+
+
+@pytest.mark.parametrize(
     ("fields", "wrong"),
     [
         ({"partition": 1}, "partition"),
@@ -223,6 +240,9 @@ async def test_columns_contain_the_same_events_as_messages(bench):
         ({"wait_ms": -1}, "wait_ms"),
         ({"tubes": ["t"] * (limits.NAMES_MAX + 1)}, "tubes"),
         ({"kinds": [0]}, "kinds[0]"),
+        ({"columns": ["kind"]}, "encoding"),
+        ({"columns": ["kind", "tubes"], "encoding": COLUMNS}, "columns[1]"),
+        ({"columns": ["kind"] * (limits.NAMES_MAX + 1), "encoding": COLUMNS}, "columns"),
     ],
 )
 async def test_a_value_beyond_a_limit_is_named(bench, fields, wrong):

@@ -364,6 +364,7 @@ class ReadChangesRequest(_message.Message):
     CHUNK_BYTES_MAX_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
     CONTENTS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     feed_id: _builtins.str
     """Expected identity of the feed; another identity is refused with FEED_MISMATCH. Empty: any."""
     partition: _builtins.int
@@ -398,6 +399,13 @@ class ReadChangesRequest(_message.Message):
         none.
         """
 
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the arrays of ChangeColumns to send, with the encoding COLUMNS only, for example "kind".
+        The other arrays are empty. The arrays that point to tubes and texts bring these along, and seq
+        is always sent as described there. Empty: all arrays.
+        """
+
     def __init__(
         self,
         *,
@@ -411,10 +419,11 @@ class ReadChangesRequest(_message.Message):
         chunk_bytes_max: _builtins.int = ...,
         kinds: _abc.Iterable[Global___ChangeEvent.Kind.ValueType] | None = ...,
         contents: _abc.Iterable[Global___ReadChangesRequest.Content.ValueType] | None = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_bytes_max", b"chunk_bytes_max", "contents", b"contents", "encoding", b"encoding", "feed_id", b"feed_id", "from_seq", b"from_seq", "kinds", b"kinds", "partition", b"partition", "to_seq", b"to_seq", "tubes", b"tubes", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_bytes_max", b"chunk_bytes_max", "columns", b"columns", "contents", b"contents", "encoding", b"encoding", "feed_id", b"feed_id", "from_seq", b"from_seq", "kinds", b"kinds", "partition", b"partition", "to_seq", b"to_seq", "tubes", b"tubes", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
