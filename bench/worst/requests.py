@@ -419,7 +419,7 @@ WORST: Final[Mapping[str, WorstRequest]] = {
     "ReadChanges": _always(
         feed_pb.ReadChangesRequest(
             tubes=[f"tube.{number:05}" for number in range(limits.NAMES_MAX)],
-            to_seq=1_000,
+            to_seq=100_000,
             chunk_bytes_max=limits.CHUNK_BYTES_MAX,
         )
     ),

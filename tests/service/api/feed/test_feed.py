@@ -8,7 +8,11 @@ from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.access.caller import ANONYMOUS
-from taskraft_service.api.feed.answers import MESSAGE_ROW_BYTES
+from taskraft_service.api.feed.answers import (
+    COLUMNS_ROWS_MAX,
+    MESSAGE_ROW_BYTES,
+    MESSAGES_ROWS_MAX,
+)
 from taskraft_service.api.feed.service import FeedService
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused
@@ -211,6 +215,19 @@ async def test_columns_contain_the_same_events_as_messages(bench):
     assert (columns.from_seq, columns.next_seq, columns.rows) == (0, 5, 5)
     assert len(columns.columns.seq) in {0, 5 * 8}
     assert [event.payload_bytes for event in messages.events] == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("encoding", "rows_max"),
+    [(pb.ReadChangesRequest.MESSAGES, MESSAGES_ROWS_MAX), (COLUMNS, COLUMNS_ROWS_MAX)],
+)
+async def test_the_largest_chunk_has_a_bounded_number_of_events(bench, encoding, rows_max):
+    bench.put(rows_max)
+    await bench.read(
+        to_seq=rows_max + 1, encoding=encoding, chunk_bytes_max=limits.CHUNK_BYTES_MAX
+    )
+    assert [answer.rows for answer in bench.context.answers][0] == rows_max
+    assert sum(answer.rows for answer in bench.context.answers) == rows_max + 1
 
 
 @pytest.mark.parametrize(
