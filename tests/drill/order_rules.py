@@ -136,6 +136,10 @@ class _Sweep:
             if one.ended_ns > ended_ns:
                 yield one
 
+    def ready_during(self, take: Operation) -> Iterator[ReadyTime]:
+        """Yield the tasks that were READY during a whole take; see `passed_over`."""
+        return self.passed_over(take.invoked_ns, take.ended_ns, LAST)
+
 
 def _by_domain(histories: TaskHistories) -> dict[tuple[str, str], list[ReadyTime]]:
     """Group the intervals by tube and sub-queue, because the order holds within each of them."""
@@ -185,15 +189,16 @@ def empty_answers(histories: TaskHistories) -> Iterator[Violation]:
     for tube, answers in empties.items():
         if histories.config.get("allow_stale_empty"):
             return
-        sweep = _Sweep(times.get(tube, ()))
+        if histories.has_subqueues(tube):
+            # One unseen lease blocks all tasks of its sub-queue, so each sub-queue counts once.
+            subqueues = ReadySubqueues(times.get(tube, ()), holds)
+            ready_during = subqueues.free_during
+        else:
+            sweep = _Sweep(times.get(tube, ()))
+            ready_during = sweep.ready_during
         for take in answers:
             excused = unseen.count(tube, take.invoked_ns, take.ended_ns)
-            seen = sweep.passed_over(take.invoked_ns, take.ended_ns, LAST)
-            if histories.has_subqueues(tube):
-                # One unseen lease blocks all tasks of its sub-queue, so each sub-queue counts once.
-                free = (one for one in seen if not holds.may_overlap(one, take))
-                seen = iter({one.subqueue: one for one in free}.values())
-            ready = list(islice(seen, excused + 1))
+            ready = list(islice(ready_during(take), excused + 1))
             if len(ready) > excused:
                 text = f"{take.process} found nothing while {ready[0].task.name} was ready"
                 yield Violation("G8", "stale-empty", text)
@@ -222,11 +227,42 @@ class SubqueueHolds:
         }
         """For each hold in the order of ``_begun_ns``: the latest end up to this hold."""
 
-    def may_overlap(self, one: ReadyTime, take: Operation) -> bool:
+    def may_overlap(self, tube: str, subqueue: str, take: Operation) -> bool:
         """Return whether a task of the sub-queue may have been leased during a take."""
-        key = one.task.tube, one.subqueue
+        key = tube, subqueue
         begun = bisect_right(self._begun_ns.get(key, ()), take.ended_ns)
         return begun > 0 and self._latest_ns[key][begun - 1] >= take.invoked_ns
+
+
+class ReadySubqueues:
+    """The intervals in which each sub-queue of a tube certainly had a READY task."""
+
+    def __init__(self, times: Iterable[ReadyTime], holds: SubqueueHolds) -> None:
+        self._holds = holds
+        found: dict[str, list[ReadyTime]] = defaultdict(list)
+        for one in sorted(times, key=lambda one: one.begun_ns):
+            found[one.subqueue].append(one)
+        self._begun_ns = {name: [one.begun_ns for one in ready] for name, ready in found.items()}
+        self._latest = {
+            name: list(accumulate(ready, lambda one, other: max(one, other, key=_end_of)))
+            for name, ready in found.items()
+        }
+        """For each interval in the order of ``_begun_ns``: the one that ends last up to it."""
+
+    def free_during(self, take: Operation) -> Iterator[ReadyTime]:
+        """Yield an interval of each sub-queue that had a READY task and no lease during a take."""
+        for name, begun_ns in self._begun_ns.items():
+            begun = bisect_right(begun_ns, take.invoked_ns)
+            if not begun:
+                continue
+            one = self._latest[name][begun - 1]
+            is_held = self._holds.may_overlap(one.task.tube, name, take)
+            if one.ended_ns > take.ended_ns and not is_held:
+                yield one
+
+
+def _end_of(one: ReadyTime) -> float:
+    return one.ended_ns
 
 
 def concurrent_subqueues(histories: TaskHistories) -> Iterator[Violation]:
