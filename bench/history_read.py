@@ -1,114 +1,188 @@
 """Measure the speed at which real nodes serve the history of a slow, a usual and a busy queue.
 
-Each rate gets a new cluster of three nodes. The program puts tasks at the rate and takes none, then
-reads all events into record batches. The read repeats some rounds; the table shows the median. The
-nodes share the machine with the reader.
+Each rate gets a new cluster of three nodes, which shares the machine with the reader. The program
+puts tasks at the rate and takes none. Then it reads all events, repeatedly until a read has
+``--rows`` events: into record batches in this process, and with ``--spark`` also with Spark, on one
+core and on two, all columns and three columns.
 
-    python -m bench.history_read [--rates 40 450 14000] [--seconds 20] [--rounds 5]
+The table has one line per way of reading: events per second, and the CPU time of reader and nodes
+per event, as medians of some rounds. The reader includes the JVM and the Python processes of Spark.
+The last columns are latencies of puts beside the reads of Spark, from a client that puts one task
+at a time: median and 99th percentile, in ms. The line "no read" shows them without a read.
+
+    python -m bench.history_read [--rates 40 450 14000] [--seconds 20] [--rounds 5] [--spark]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
-from typing import Final
+from functools import partial, reduce
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
+import grpc
 
 from bench.__main__ import fresh_nodes
-from bench.machine import TICKS_PER_SECOND, process_ticks
+from bench.catch_up import BASELINE_PUTS, TUBE, BackgroundPuts
+from bench.chunk_decoding import FEW
+from bench.machine import TICKS_PER_SECOND, descendants_ticks, process_ticks
 from bench.servers import Server
 from taskraft import Client
-from taskraft_pipeline.feed import RangeReader, describe
+from taskraft.v1 import task_service_pb2_grpc
+from taskraft_pipeline.feed import FeedNodes, RangeReader, describe
 from taskraft_pipeline.feed_client import FeedClient
-from taskraft_pipeline.offsets import Range
-from taskraft_pipeline.options import Options, parse_endpoints
-from taskraft_pipeline.reader import ChangesPartition, read_partition
+from taskraft_pipeline.offsets import Offset, Range
+from taskraft_pipeline.options import parse
+from taskraft_pipeline.reader import plan, read_partition
+from taskraft_pipeline.schema import COLUMNS
+from taskraft_pipeline.spark_session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 NODES: Final = 3
 TASKS_PER_PUT: Final = 100
 """Maximum number of tasks of one put; a slower rate puts single tasks."""
 PUTS_PER_SECOND_MAX: Final = 500
 PAYLOAD: Final = b"x" * 100
+TIMES_MAX: Final = 64
+"""Maximum number of repetitions of the range in one read; Spark plans each as a source."""
+HEAD: Final = (
+    f"{'tasks/s':>8}  {'read':<22}{'events/s':>11}{'reader µs':>11}{'nodes µs':>10}"
+    f"{'put p50':>9}{'put p99':>9}"
+)
 
 
 @dataclass(slots=True, frozen=True)
-class Reading:
-    """One read of the whole feed."""
+class History:
+    """The feed of a cluster: its nodes, and the range to read."""
 
-    rows: int
-    messages: int
-    wall_s: float
-    client_s: float
-    server_s: float
+    target: str
+    servers: Sequence[Server]
+    end: Offset
+    ranges: tuple[Range, ...]
+
+    @property
+    def events(self) -> int:
+        """Number of events of one read of the range."""
+        return sum(one.events for one in self.ranges)
+
+    def options(self, columns: Sequence[str] = tuple(COLUMNS)) -> dict[str, str]:
+        """Return the options of the data source for the range."""
+        end = json.dumps(self.end.to_json())
+        return {"endpoints": self.target, "endingOffsets": end, "columns": ",".join(columns)}
+
+    def nodes_ticks(self) -> int:
+        """Return the CPU time of all nodes, in clock ticks."""
+        return sum(process_ticks(server.pid) for server in self.servers)
 
 
 def put_at(target: str, rate: int, seconds: float) -> None:
     """Put tasks at a rate in tasks per second."""
     tasks = 1 if rate <= PUTS_PER_SECOND_MAX else TASKS_PER_PUT
     with Client(target) as client:
-        client.ensure_tube("history")
-        tube = client.tube("history")
+        client.ensure_tube(TUBE)
+        tube = client.tube(TUBE)
         started = time.monotonic()
         for number in range(int(rate * seconds / tasks)):
             time.sleep(max(0.0, started + number * tasks / rate - time.monotonic()))
             tube.put_many([PAYLOAD] * tasks)
 
 
-def ranges_of(client: FeedClient) -> tuple[str, tuple[Range, ...]]:
-    """Return the id of the feed and the ranges of all partitions."""
-    feed = describe(client, is_linearizable=True)
-    ranges = (Range(one, feed.low[one], high) for one, high in sorted(feed.high.items()))
-    return feed.feed_id, tuple(one for one in ranges if one.from_seq < one.to_seq)
-
-
-def batches_of(options: Options) -> Iterator[pa.RecordBatch]:
-    """Yield all events as record batches, as one Spark task would."""
-    with FeedClient(options.endpoints, options) as client:
-        feed_id, ranges = ranges_of(client)
-    yield from read_partition(options, ChangesPartition(feed_id, ranges, options.endpoints, 0))
-
-
-def messages_of(options: Options) -> int:
-    """Return the number of messages in which a node sends all events."""
-    with FeedClient(options.endpoints, options) as client:
-        feed_id, ranges = ranges_of(client)
-        reader = RangeReader(client, feed_id)
-        return sum(1 for whole in ranges for _ in reader.read(whole))
-
-
-def read(options: Options, servers: list[Server], messages: int) -> Reading:
-    """Read all events of the feed once."""
-    ticks, cpu, started = ticks_of(servers), time.process_time(), time.perf_counter()
-    rows = sum(batch.num_rows for batch in batches_of(options))
-    wall_s = time.perf_counter() - started
-    client_s = time.process_time() - cpu
-    return Reading(rows, messages, wall_s, client_s, (ticks_of(servers) - ticks) / TICKS_PER_SECOND)
-
-
-def ticks_of(servers: list[Server]) -> int:
-    """Return the CPU time of all servers, in clock ticks."""
-    return sum(process_ticks(server.pid) for server in servers)
-
-
-def measure(rate: int, seconds: float, rounds: int) -> str:
-    """Fill a new cluster at a rate and read it; return the line of the table."""
+@contextmanager
+def history_of(rate: int, seconds: float) -> Iterator[History]:
+    """Run a new cluster with the events of puts at a rate."""
     with fresh_nodes(NODES) as (target, servers):
         put_at(target, rate, seconds)
-        options = Options(endpoints=parse_endpoints(target))
-        messages = messages_of(options)
-        found = [read(options, servers, messages) for _ in range(rounds)]
-    rows = found[0].rows
-    wall_s = median(one.wall_s for one in found)
-    client_us = 1e6 * median(one.client_s for one in found) / rows
-    server_us = 1e6 * sum(one.server_s for one in found) / rounds / rows
-    return (
-        f"{rate:>10,}{rows:>12,}{rows / messages:>14,.0f}{rows / wall_s:>12,.0f}"
-        f"{client_us:>13.2f}{server_us:>13.2f}"
-    )
+        options = parse({"endpoints": target})
+        with FeedClient(options.endpoints, options) as client:
+            feed = describe(client, is_linearizable=True)
+        end = Offset(feed.feed_id, feed.high)
+        ranges = (Range(one, feed.low[one], high) for one, high in sorted(feed.high.items()))
+        yield History(target, servers, end, tuple(one for one in ranges if one.events))
+
+
+def messages_of(history: History) -> int:
+    """Return the number of messages in which a node sends all events."""
+    options = parse({"endpoints": history.target})
+    with FeedClient(options.endpoints, options) as client:
+        reader = RangeReader(client, history.end.feed_id)
+        return sum(1 for whole in history.ranges for _ in reader.read(whole))
+
+
+def read_here(history: History, columns: Sequence[str], times: int) -> int:
+    """Read the range some times into record batches; return the number of events."""
+    options = parse(history.options(columns))
+    work = plan(options, history.end.feed_id, history.ranges * times, FeedNodes(options.endpoints))
+    return sum(batch.num_rows for one in work for batch in read_partition(options, one))
+
+
+def read_with_spark(
+    spark: SparkSession, history: History, columns: Sequence[str], times: int
+) -> int:
+    """Read the range some times with one query of Spark; return the number of events."""
+    source = spark.read.format("taskraft").options(**history.options(columns))
+    frames: list[DataFrame] = [source.load() for _ in range(times)]
+    reduce(type(frames[0]).union, frames).write.format("noop").mode("overwrite").save()
+    return history.events * times
+
+
+def measure(
+    history: History, read: Callable[[], int], rounds: int, puts: BackgroundPuts | None = None
+) -> str:
+    """Read some rounds after one round to warm up; return the numbers of the line."""
+    read()
+    found: list[tuple[float, float, float]] = []
+    if puts is not None:
+        puts.taken()
+    for _ in range(rounds):
+        nodes, everything, started = (
+            history.nodes_ticks(),
+            descendants_ticks([server.pid for server in history.servers]),
+            time.perf_counter(),
+        )
+        events = read()
+        wall_s = time.perf_counter() - started
+        reader = descendants_ticks([server.pid for server in history.servers]) - everything
+        us = 1e6 / TICKS_PER_SECOND / events
+        found.append((events / wall_s, reader * us, (history.nodes_ticks() - nodes) * us))
+    rate, reader_us, nodes_us = (median(column) for column in zip(*found, strict=True))
+    return f"{rate:>11,.0f}{reader_us:>11.2f}{nodes_us:>10.2f}{latencies(puts)}"
+
+
+def latencies(puts: BackgroundPuts | None) -> str:
+    """Return median and 99th percentile of the puts since the last call, in ms."""
+    found = puts.taken() if puts is not None else []
+    if len(found) < 2:
+        return ""
+    cuts = quantiles(found, n=100)
+    return f"{cuts[49]:>9.1f}{cuts[98]:>9.1f}"
+
+
+def print_line(rate: int, title: str, numbers: str) -> None:
+    """Print one line of the table."""
+    print(f"{rate:>8,}  {title:<22}{numbers}", flush=True)
+
+
+def measure_spark(rate: int, history: History, times: int, rounds: int) -> None:
+    """Print the lines of Spark, with puts of another client beside the reads."""
+    with (
+        grpc.insecure_channel(history.target.partition(",")[0]) as channel,
+        (puts := BackgroundPuts(task_service_pb2_grpc.TaskServiceStub(channel))).going_on(),
+    ):
+        puts.wait_for(BASELINE_PUTS)
+        print_line(rate, "no read", " " * 32 + latencies(puts))
+        for cores in (1, 2):
+            with spark_session("bench", f"local[{cores}]") as spark:
+                for title, columns in (("all", tuple(COLUMNS)), ("3", FEW)):
+                    read = partial(read_with_spark, spark, history, columns, times)
+                    numbers = measure(history, read, rounds, puts)
+                    print_line(rate, f"Spark, {cores} core, {title}", numbers)
 
 
 def main() -> None:
@@ -117,11 +191,20 @@ def main() -> None:
     parser.add_argument("--rates", type=int, nargs="+", default=[40, 450, 14_000])
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="events of one read, at least")
+    parser.add_argument("--spark", action="store_true", help="also read with Spark")
     arguments = parser.parse_args()
-    print(f"{'tasks/s':>10}{'events':>12}{'events/message':>14}{'events/s':>12}", end="")
-    print(f"{'client µs':>13}{'nodes µs':>13}")
+    print(HEAD)
     for rate in arguments.rates:
-        print(measure(rate, arguments.seconds, arguments.rounds), flush=True)
+        with history_of(rate, arguments.seconds) as history:
+            times = min(-(-arguments.rows // history.events), TIMES_MAX)
+            messages = messages_of(history)
+            print_line(rate, f"{history.events / messages:,.0f} events/message", "")
+            for title, columns in (("all", tuple(COLUMNS)), ("3", FEW)):
+                read = partial(read_here, history, columns, times)
+                print_line(rate, f"Arrow, {title}", measure(history, read, arguments.rounds))
+            if arguments.spark:
+                measure_spark(rate, history, times, arguments.rounds)
 
 
 if __name__ == "__main__":

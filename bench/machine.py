@@ -7,6 +7,9 @@ import platform
 import subprocess
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -110,6 +113,26 @@ def process_ticks(pid: int) -> int:
     # The name in parentheses may hold spaces; the fields after it do not.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+def descendants_ticks(without: Collection[int] = ()) -> int:
+    """Return the CPU time of this process and of all processes below it, in ticks.
+
+    Args:
+        without: ids of processes to leave out, with the processes below them.
+    """
+    children: dict[int, list[int]] = defaultdict(list)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # the process has ended
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children[parent].append(int(stat.parent.name))
+    waiting, ticks = [os.getpid()], 0
+    while waiting:
+        pid = waiting.pop()
+        with suppress(OSError):
+            ticks += process_ticks(pid)
+        waiting += [child for child in children[pid] if child not in without]
+    return ticks
 
 
 def resident_kib(pid: int) -> int:

@@ -2,7 +2,7 @@
 
 No Python code runs per row: numbers stay in the received buffers, and strings are looked up in the
 dictionary of the chunk. This is about 50 times as fast as reading one message per event
-(bench/pipeline_read.py).
+(bench/chunk_decoding.py).
 
 All arrays are made from buffers. ``pa.array`` would import pandas, which takes half a second in
 every Python process of Spark.
