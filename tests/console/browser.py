@@ -8,12 +8,19 @@ AXE_RUN = """
 async () => (await axe.run(document)).violations.map(
   (each) => each.id + ": " + each.nodes.map((node) => node.html).slice(0, 3).join(" | "))
 """
+NO_FAULTS = (
+    "Failed to load resource: the server responded with",
+    "Failed to load resource: net::ERR_CONNECTION_REFUSED",
+    "Failed to load resource: net::ERR_INCOMPLETE_CHUNKED_ENCODING",
+)
 
 
 def is_fault(said):
-    """Return whether a message of the browser is a fault; a status such as 404 is none."""
-    is_status = said.text.startswith("Failed to load resource: the server responded with")
-    return said.type == "error" and not is_status
+    """Return whether a message of the browser is a fault.
+
+    A status such as 404 is none, and neither is a console that a test has ended.
+    """
+    return said.type == "error" and not said.text.startswith(NO_FAULTS)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,8 @@ class ConsoleInThread:
         self.app = ConsoleApp(ConsoleSettings(target=target))
         self.live = []
         """Addresses of the open streams."""
+        self.is_mute = False
+        """True: new streams are accepted, and nothing is sent on them."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._server = uvicorn.Server(
@@ -49,6 +51,13 @@ class ConsoleInThread:
             assert scope["http_version"] == "1.1"
             self.live.append(scope["query_string"].decode())
         try:
+            if is_live and self.is_mute:
+                headers = [(b"content-type", b"text/event-stream")]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                await send({"type": "http.response.body", "body": b"\n", "more_body": True})
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                return
             await self.app.app(scope, receive, send)
         finally:
             if is_live:
@@ -196,6 +205,25 @@ def test_a_page_without_a_stream_is_read_every_ten_seconds_until_there_is_one(
         client.tube(tube).put("three")
         shown(page).filter(has_text="3").wait_for()
         assert [pages_of(each) for each in watched.live] == [[f"/tubes/{tube}"]]
+
+
+def test_a_stream_that_falls_silent_is_opened_again(chromium, watched, client):
+    client.tube("silent").put("one")
+    watched.is_mute = True
+    with opened_browser(chromium, watched.address) as browser:
+        page = browser.new_page()
+        page.clock.install()
+        page.goto(f"{watched.address}/tubes/silent")
+        blocked_until(lambda: len(watched.live) == 1)
+        assert page.locator("#pulse").inner_text() == "live"
+        page.clock.run_for(50_000)
+        page.locator("#pulse", has_text="no live updates").wait_for()
+        page.locator("main.old").wait_for()
+        watched.is_mute = False
+        page.clock.run_for(50_000)
+        client.tube("silent").put("two")
+        shown(page).filter(has_text="2").wait_for()
+        page.locator("main:not(.old)").wait_for()
 
 
 def test_a_browser_without_scripts_reloads_pages_on_which_nobody_writes(chromium, watched, client):
