@@ -40,7 +40,7 @@ def partition_messages(views: Iterable[PartitionView], caller: Caller) -> list[p
 
 
 def rows_max(request: pb.ReadChangesRequest) -> int:
-    """Return the maximum number of events of a chunk: those that fit into it without their texts."""
+    """Return the maximum number of events of a chunk, which fit into it without their texts."""
     bytes_max = request.chunk_bytes_max or limits.CHUNK_BYTES_DEFAULT
     if request.encoding == pb.ReadChangesRequest.COLUMNS:
         return max(1, min(bytes_max // ROW_BYTES, COLUMNS_ROWS_MAX))

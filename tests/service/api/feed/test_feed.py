@@ -223,10 +223,8 @@ async def test_columns_contain_the_same_events_as_messages(bench):
 )
 async def test_the_largest_chunk_has_a_bounded_number_of_events(bench, encoding, rows_max):
     bench.put(rows_max)
-    await bench.read(
-        to_seq=rows_max + 1, encoding=encoding, chunk_bytes_max=limits.CHUNK_BYTES_MAX
-    )
-    assert [answer.rows for answer in bench.context.answers][0] == rows_max
+    await bench.read(to_seq=rows_max + 1, encoding=encoding, chunk_bytes_max=limits.CHUNK_BYTES_MAX)
+    assert bench.context.answers[0].rows == rows_max
     assert sum(answer.rows for answer in bench.context.answers) == rows_max + 1
 
 
