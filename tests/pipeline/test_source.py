@@ -1,6 +1,8 @@
 """Read the feed with Spark, in batch and streaming queries."""
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -188,3 +190,21 @@ def test_a_consumer_reports_its_progress(spark, cluster, tmp_path):
     assert cluster.feed.cursors[0][1] == dict.fromkeys(range(4), 0)
     # The progress includes the last batch, for which Spark never calls `commit`.
     assert cluster.feed.cursors[-1][1] == cluster.feed.high
+
+
+TWO_SESSIONS = """
+import sys
+from taskraft_pipeline.spark_session import spark_session
+
+for name in ("first", "second"):
+    with spark_session(name, "local[1]", is_brief=True) as spark:
+        source = spark.read.format("taskraft").option("endpoints", sys.argv[1])
+        print(source.option("columns", "seq").option("kinds", sys.argv[2]).load().count())
+"""
+
+
+def test_a_second_session_in_one_process_reads_too(cluster, events):
+    command = [sys.executable, "-c", TWO_SESSIONS, cluster.endpoints, "put"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    puts = sum(event.kind == ChangeEvent.PUT for event in events)
+    assert done.stdout.split() == [str(puts)] * 2

@@ -8,7 +8,9 @@ archive.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import shlex
 import shutil
@@ -122,7 +124,7 @@ def spark_session(
     if not master.startswith(("local", CONNECT)):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
-        os.environ["PYSPARK_PYTHON"] = str(worker_python(scratch))
+        os.environ["PYSPARK_PYTHON"] = str(worker_python())
         chosen |= embedded(scratch, is_brief=is_brief, is_endless=is_endless)
     chosen |= settings or {}
     for key, value in chosen.items():
@@ -212,13 +214,19 @@ def embedded(scratch: Path, *, is_brief: bool, is_endless: bool) -> dict[str, st
     }
 
 
-def worker_python(scratch: Path) -> Path:
+@functools.cache
+def worker_python() -> Path:
     """Return a program that starts this Python with the search path of this process.
 
     Spark would put an archive of PySpark first in the search path. Python would then compile every
     module again in each of about six processes, at 0.7 s of CPU time each.
+
+    The program stays until this process ends, because the JVM stays too: a later session gets the
+    path of the program from the JVM.
     """
-    program = scratch / "python"
+    folder = Path(tempfile.mkdtemp(prefix="taskraft-python-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    program = folder / "python"
     search_path = shlex.quote(os.environ.get("PYTHONPATH", ""))
     program.write_text(
         f'#!/bin/sh\nPYTHONPATH={search_path} exec {shlex.quote(sys.executable)} "$@"\n'
