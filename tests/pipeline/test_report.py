@@ -23,7 +23,9 @@ from taskraft_pipeline.report.charts import CHARTS
 from taskraft_pipeline.report.make import report_from_feed, report_from_journal, write_report
 from taskraft_pipeline.report.report import (
     ALL_TUBES,
+    ATTEMPTS_MAX,
     BUCKETS_MAX,
+    OTHER_TUBES,
     QUANTILES,
     AttemptCount,
     DurationStatistics,
@@ -36,6 +38,7 @@ from taskraft_pipeline.report.report import (
     bucket_width_ms,
 )
 from taskraft_pipeline.report.tables import as_text, duration, ratio
+from tests.pipeline.feed_server import FeedServer
 from tests.pipeline.figure_oracle import figures_of, is_crossing, is_failure, is_run_end
 
 ROOT = Path(__file__).parents[2]
@@ -114,6 +117,7 @@ def plain_report(events, source="change feed"):
     span_ms = max(part.last_ms for part in parts) - min(part.first_ms for part in parts)
     bucket_ms = bucket_width_ms(span_ms)
     names = [name for name, _ in Counter(event.tube for event in events).most_common()]
+    names.sort(key=lambda name: name == OTHER_TUBES)
     failed = Counter()
     last_ms, example = {}, {}
     for event in events:
@@ -122,13 +126,16 @@ def plain_report(events, source="change feed"):
             failed[key] += 1
             last_ms[key] = max(last_ms.get(key, 0), event.at_ms)
             example[key] = min(example.get(key, event.message), event.message)
-    finished = Counter((one.tube, one.attempt) for one in events if one.kind == ChangeEvent.ACK)
+    finished = Counter(
+        (one.tube, min(one.attempt, ATTEMPTS_MAX)) for one in events if one.kind == ChangeEvent.ACK
+    )
     return Report(
         source=source,
         is_filtered=False,
         is_exact=True,
         parts=parts,
         total=tube_of(ALL_TUBES, events),
+        tube_count=len(names),
         tubes=[tube_of(name, [one for one in events if one.tube == name]) for name in names],
         bucket_ms=bucket_ms,
         transitions=transitions_of(events),
@@ -197,6 +204,39 @@ def test_sketched_percentiles_are_close_to_exact_ones(spark, cluster, events, mo
         ]
         nearest = np.percentile(runs, np.array(QUANTILES) * 100, method="inverted_cdf")
         np.testing.assert_allclose(tube.run.quantiles, nearest, rtol=0.001)
+
+
+@pytest.mark.spark
+def test_tubes_beyond_the_maximum_are_counted_as_one(spark, cluster, events, monkeypatch):
+    monkeypatch.setattr(compute, "TUBES_MAX", 1)
+    busiest = Counter(event.tube for event in events).most_common(1)[0][0]
+    folded = [
+        event if event.tube == busiest else replace(event, tube=OTHER_TUBES) for event in events
+    ]
+    found = report_from_feed(spark, cluster.endpoints)
+    assert rounded(found) == replace(rounded(plain_report(folded)), tube_count=3)
+    assert [tube.name for tube in found.tubes] == [busiest, OTHER_TUBES]
+    assert rounded(found).total == rounded(plain_report(events)).total
+    assert "in 3 tubes" in as_text(found)
+
+
+@pytest.mark.spark
+def test_late_attempts_are_counted_together(spark, events):
+    late = [replace(event, attempt=event.attempt + ATTEMPTS_MAX - 2) for event in events]
+    assert max(event.attempt for event in late) > ATTEMPTS_MAX
+    with FeedServer(late, nodes=1, events_per_chunk=400) as server:
+        found = report_from_feed(spark, server.endpoints)
+    assert found.attempts == plain_report(late).attempts
+    assert max(one.attempt for one in found.attempts) == ATTEMPTS_MAX
+    heads = as_text(found).split("Acknowledged at attempt\n")[1].splitlines()[0].split()
+    assert heads == ["tube", f"{ATTEMPTS_MAX - 1}", f"{ATTEMPTS_MAX}+"]
+
+
+@pytest.mark.spark
+def test_the_driver_gets_no_more_rows_than_the_maximum(spark, cluster, monkeypatch):
+    monkeypatch.setattr(compute, "PARTS_MAX", 3)
+    with pytest.raises(compute.TooManyRows, match="more than 3 rows with the columns feed_part"):
+        report_from_feed(spark, cluster.endpoints)
 
 
 @pytest.mark.spark
@@ -320,6 +360,28 @@ def test_a_last_report_of_another_format_or_source_is_not_compared(events, tmp_p
     assert "Since" not in write_report(other, tmp_path).text
     fewer = plain_report([event for event in events if event.seq < 800], "journal elsewhere")
     assert "Since" not in write_report(fewer, tmp_path).text
+
+
+def test_a_tube_that_one_report_counts_among_others_is_not_compared(events, tmp_path):
+    def folded(name):
+        return [replace(one, tube=OTHER_TUBES) if one.tube == name else one for one in events]
+
+    write_report(plain_report(folded("mail")), tmp_path)
+    more = replace(max(events, key=lambda event: event.seq), tube="mail")
+    more.seq += 1
+    text = write_report(plain_report([*folded("billing"), more]), tmp_path).text
+    assert [line[0] for line in changes_of(text)] == ["all"]
+
+
+def test_failures_that_are_left_out_are_counted_in_one_row(report):
+    listed, *others = report.failures
+    assert others
+    assert "other failures" not in as_text(report)
+    text = as_text(replace(report, failures=[listed]))
+    table = text[text.index("\nFailures\n") :].strip().split("\n\n")[0].splitlines()
+    assert table[-1].split() == [
+        "other", "failures", "-", f"{sum(one.count for one in others):,}", "-", "-",
+    ]  # fmt: skip
 
 
 def test_names_cannot_break_the_page(events, tmp_path):

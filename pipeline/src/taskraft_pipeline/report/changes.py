@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from taskraft_pipeline.report.report import QUANTILES
+from taskraft_pipeline.report.report import OTHER_TUBES, QUANTILES
 from taskraft_pipeline.report.tables import (
     JSON_FORMAT,
     Table,
@@ -88,7 +88,8 @@ def continues(report: Report, last: LastReport) -> bool:
 def changes(report: Report, last: LastReport | None) -> list[Table]:
     """Return the tables of the changes since the last report; no table without a last report.
 
-    The last row is of all tubes, also if nothing has changed.
+    The last row is of all tubes, also if nothing has changed. A tube that one of the reports counts
+    among OTHER_TUBES has no row, because its earlier or later figures are unknown.
     """
     if last is None or not continues(report, last):
         return []
@@ -98,6 +99,10 @@ def changes(report: Report, last: LastReport | None) -> list[Table]:
     rows = []
     lines = lines_of(report)
     for tube in lines:
+        if tube.name == OTHER_TUBES or (
+            tube.name not in last.counts and OTHER_TUBES in last.counts
+        ):
+            continue
         before = last.counts.get(tube.name, {})
         cells = [signed(tube.count(name) - before.get(name, 0)) for name in figures]
         cells += [

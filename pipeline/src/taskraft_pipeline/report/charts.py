@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullForm
 
 from taskraft_pipeline.report.chart_look import COLOURS, OTHERS, is_drawn
 from taskraft_pipeline.report.chart_ticks import duration_ticks, time_text
-from taskraft_pipeline.report.tables import duration
+from taskraft_pipeline.report.tables import attempt_text, duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -270,7 +270,7 @@ def draw_attempts(panel: Axes, report: Report, look: ChartLook) -> None:
     if not numbers:
         named(panel, look, [])
         return
-    panel.set_xticks(range(len(numbers)), [str(number) for number in numbers])
+    panel.set_xticks(range(len(numbers)), [*map(attempt_text, numbers)])
     panel.set_yscale("log")
     panel.set_ylim(0.8, max(one.tasks for one in report.attempts) * (20 if is_upright else 3))
     panel.yaxis.set_minor_formatter(NullFormatter())

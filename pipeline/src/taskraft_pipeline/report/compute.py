@@ -1,16 +1,23 @@
 """Compute a report with Spark SQL, with one shuffle per table and no Python code per row.
 
-The events contain their durations, so neither a join nor state is needed.
+The events contain their durations, so neither a join nor state is needed. The driver gets a bounded
+number of rows of each table: the busiest tubes have their own rows, and the others are counted as
+one tube, OTHER_TUBES. The sums over all tubes are therefore exact.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
 from taskraft_pipeline.errors import PipelineError
 from taskraft_pipeline.figures import CONDITIONS, CROSSING, FIGURES, RUN_END, WAIT_END
 from taskraft_pipeline.report.report import (
     ALL_TUBES,
+    ATTEMPTS_MAX,
+    BUCKETS_MAX,
+    OTHER_TUBES,
     QUANTILES,
     AttemptCount,
     DurationStatistics,
@@ -24,6 +31,8 @@ from taskraft_pipeline.report.report import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, Row
 
 COLUMNS: Final = (
@@ -49,12 +58,22 @@ EXACT_EVENTS_MAX: Final = 5_000_000
 """Maximum number of events for exact percentiles, which keep each distinct duration in memory;
 above it, percentiles are approximate."""
 SKETCH_ACCURACY: Final = 10_000
+TUBES_MAX: Final = 1_000
+"""Maximum number of tubes with their own rows; the busiest tubes have them."""
 FAILURES_MAX: Final = 1_000
 """Maximum number of different failures in a report; the most frequent failures are listed."""
+PARTS_MAX: Final = 1_024
+"""Maximum number of partitions of a feed (TASKRAFT_FEED_PARTITIONS)."""
+TRANSITIONS_MAX: Final = 128
+"""Maximum number of transitions of one tube: between eight states, crossing or not."""
 
 
 class NothingToReport(PipelineError):
     """The feed or the journal contains no event."""
+
+
+class TooManyRows(PipelineError):
+    """A table of the report has more rows than a correct feed or journal can have."""
 
 
 def compute(changes: DataFrame, source: str, *, is_filtered: bool = False) -> Report:
@@ -67,6 +86,7 @@ def compute(changes: DataFrame, source: str, *, is_filtered: bool = False) -> Re
 
     Raises:
         NothingToReport: there are no events.
+        TooManyRows: the events have more partitions or states than a feed can have.
     """
     facts = with_durations(changes)
     parts = compute_parts(facts)
@@ -76,12 +96,18 @@ def compute(changes: DataFrame, source: str, *, is_filtered: bool = False) -> Re
     span_ms = max(part.last_ms for part in parts) - min(part.first_ms for part in parts)
     bucket_ms = bucket_width_ms(span_ms)
     total, *tubes = compute_tubes(facts, is_exact=is_exact)
+    tube_count = len(tubes)
+    if tube_count > TUBES_MAX:
+        tube_count = facts.select("tube").distinct().count()
+        facts = fold_tubes(facts, [tube.name for tube in tubes[:TUBES_MAX]])
+        total, *tubes = compute_tubes(facts, is_exact=is_exact)
     return Report(
         source=source,
         is_filtered=is_filtered,
         is_exact=is_exact,
         parts=parts,
         total=total,
+        tube_count=tube_count,
         tubes=tubes,
         bucket_ms=bucket_ms,
         transitions=compute_transitions(facts),
@@ -113,6 +139,26 @@ def with_durations(changes: DataFrame) -> DataFrame:
     )
 
 
+def fold_tubes(facts: DataFrame, kept: Sequence[str]) -> DataFrame:
+    """Return the facts with OTHER_TUBES in place of each tube that is not kept."""
+    tube = F.col("tube")
+    return facts.withColumn("tube", F.when(tube.isin(*kept), tube).otherwise(OTHER_TUBES))
+
+
+def fetch(rows: DataFrame, rows_max: int) -> list[Row]:
+    """Return the rows of a query that has at most ``rows_max`` rows.
+
+    Raises:
+        TooManyRows: the query has more rows. The driver gets one row more than the maximum.
+    """
+    found = rows.limit(rows_max + 1).collect()
+    if len(found) > rows_max:
+        raise TooManyRows(
+            f"the report has more than {rows_max:,} rows with the columns {', '.join(rows.columns)}"
+        )
+    return found
+
+
 def column_of(figure: str) -> str:
     """Return the column that tells whether an event counts for a figure."""
     return f"is_{figure}"
@@ -127,11 +173,14 @@ def compute_parts(facts: DataFrame) -> list[PartitionCoverage]:
         """,
         facts=facts,
     )
-    return [PartitionCoverage(*row) for row in rows.collect()]
+    return [PartitionCoverage(*row) for row in fetch(rows, PARTS_MAX)]
 
 
 def compute_tubes(facts: DataFrame, *, is_exact: bool) -> list[TubeStatistics]:
-    """Return the statistics of all tubes together, then of each tube, busiest first."""
+    """Return the statistics of all tubes together, then of each tube, busiest first.
+
+    The result has at most TUBES_MAX + 1 tubes. OTHER_TUBES is the last.
+    """
     counts = ", ".join(f"count_if({column_of(one.name)}) AS {one.name}" for one in FIGURES)
     rows = facts.sparkSession.sql(
         f"""
@@ -141,9 +190,12 @@ def compute_tubes(facts: DataFrame, *, is_exact: bool) -> list[TubeStatistics]:
                count(run_ms) AS runs, max(run_ms) AS longest_run_ms,
                {quantiles("wait_ms", is_exact=is_exact)} AS wait,
                {quantiles("run_ms", is_exact=is_exact)} AS run
-        FROM {{facts}} GROUP BY ROLLUP (tube) ORDER BY is_total DESC, count(*) DESC, tube
+        FROM {{facts}} GROUP BY ROLLUP (tube)
+        ORDER BY is_total DESC, tube <=> {{others}}, count(*) DESC, tube LIMIT {{most}}
         """,  # noqa: S608 - built from constants of this module
         facts=facts,
+        others=OTHER_TUBES,
+        most=TUBES_MAX + 2,
     )
     return [tube_of(row) for row in rows.collect()]
 
@@ -172,7 +224,7 @@ def compute_transitions(facts: DataFrame) -> list[TransitionCount]:
         """,
         facts=facts,
     )
-    return [TransitionCount(*row) for row in rows.collect()]
+    return [TransitionCount(*row) for row in fetch(rows, (TUBES_MAX + 1) * TRANSITIONS_MAX)]
 
 
 def compute_timeline(facts: DataFrame, bucket_ms: int) -> list[TimelineBucket]:
@@ -189,7 +241,8 @@ def compute_timeline(facts: DataFrame, bucket_ms: int) -> list[TimelineBucket]:
         facts=facts,
         bucket_ms=bucket_ms,
     )
-    return [TimelineBucket(*row) for row in rows.collect()]
+    # The first and the last bucket may both be partial, so the events can touch one bucket more.
+    return [TimelineBucket(*row) for row in fetch(rows, (TUBES_MAX + 1) * (BUCKETS_MAX + 1))]
 
 
 def compute_failures(facts: DataFrame) -> list[FailureCount]:
@@ -208,15 +261,16 @@ def compute_failures(facts: DataFrame) -> list[FailureCount]:
 
 
 def compute_attempts(facts: DataFrame) -> list[AttemptCount]:
-    """Return the number of acknowledged tasks by tube and attempt."""
+    """Return the number of acknowledged tasks by tube and attempt, up to ATTEMPTS_MAX."""
     rows = facts.sparkSession.sql(
         """
-        SELECT tube, attempt, count(*) FROM {facts} WHERE is_acknowledged
-        GROUP BY tube, attempt ORDER BY tube, attempt
+        SELECT tube, least(attempt, {most}) AS number, count(*) FROM {facts} WHERE is_acknowledged
+        GROUP BY tube, number ORDER BY tube, number
         """,
         facts=facts,
+        most=ATTEMPTS_MAX,
     )
-    return [AttemptCount(*row) for row in rows.collect()]
+    return [AttemptCount(*row) for row in fetch(rows, (TUBES_MAX + 1) * (ATTEMPTS_MAX + 1))]
 
 
 def quantiles(column: str, *, is_exact: bool) -> str:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ALL_TUBES: Final = "all tubes"
+OTHER_TUBES: Final = "other tubes"
+"""Name under which a report counts the tubes that have no line of their own. The name of a real
+tube has no space."""
+ATTEMPTS_MAX: Final = 20
+"""Maximum attempt number that is counted by itself; it stands for all later attempts too."""
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 """Percentiles to compute, in this order."""
 BUCKETS_MAX: Final = 120
@@ -173,7 +178,10 @@ class FailureCount:
 
 @dataclass(slots=True, frozen=True)
 class AttemptCount:
-    """Number of tasks of a tube that were acknowledged at the n-th attempt."""
+    """Number of tasks of a tube that were acknowledged at the n-th attempt.
+
+    ATTEMPTS_MAX stands for this attempt and for all later attempts.
+    """
 
     tube: str
     attempt: int
@@ -190,11 +198,12 @@ class Report:
         is_exact: True if percentiles are exact; else they are within a ten-thousandth of rank.
         parts: coverage by partition, in order.
         total: statistics of all tubes together.
-        tubes: statistics by tube, busiest first.
+        tube_count: number of tubes, also of those that OTHER_TUBES contains.
+        tubes: statistics by tube, busiest first, and OTHER_TUBES as the last if there are too many.
         bucket_ms: width of a time bucket.
         transitions: ordered by tube and states.
         timeline: ordered by time and tube.
-        failures: most frequent first.
+        failures: most frequent first; ``total`` also counts rarer failures that are left out.
         attempts: ordered by tube and attempt.
     """
 
@@ -203,6 +212,7 @@ class Report:
     is_exact: bool
     parts: Sequence[PartitionCoverage]
     total: TubeStatistics
+    tube_count: int
     tubes: Sequence[TubeStatistics]
     bucket_ms: int
     transitions: Sequence[TransitionCount]
@@ -225,17 +235,17 @@ class Report:
         """True if the range begins with the feed, so that backlogs are absolute."""
         return not self.is_filtered and all(part.first_seq == 0 for part in self.parts)
 
-    def tasks(self, tube: str) -> Mapping[str, int]:
-        """Return the change of the number of tasks of a tube by state, without empty states.
+    def tasks(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the change of the number of tasks, by tube and by state.
 
-        If `is_from_the_start`, the change is the number of tasks at the end of the report.
+        If `is_from_the_start`, the change is the number of tasks at the end of the report. The
+        empty state stands for tasks that do not exist.
         """
-        found: Counter[str] = Counter()
+        found: dict[str, Counter[str]] = {tube.name: Counter() for tube in self.tubes}
         for one in self.transitions:
-            if one.tube == tube:
-                found[one.to_state] += one.count
-                found[one.from_state] -= one.count
-        return {state: tasks for state, tasks in found.items() if state and tasks}
+            found[one.tube][one.to_state] += one.count
+            found[one.tube][one.from_state] -= one.count
+        return found
 
 
 def bucket_width_ms(span_ms: int) -> int:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from taskraft_pipeline.figures import FIGURES
+from taskraft_pipeline.report.report import ATTEMPTS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -24,6 +25,8 @@ JSON_FORMAT: Final = 1
 """Format of report.json; a report of another format is not compared with a later one."""
 USUAL_FIGURES: Final = frozenset(("put", "taken", "acknowledged", "failed", "buried", "expired"))
 """Figures that the table of tubes shows also if they are 0."""
+OTHER_FAILURES: Final = "other failures"
+"""First cell of the row that counts the failures without a row of their own."""
 STATES: Final = ("ready", "delayed", "held", "taken", "buried", "done", "zombie")
 """States in the order of ``taskraft stats``."""
 
@@ -125,10 +128,9 @@ def states(report: Report) -> Table:
     if not report.is_from_the_start:
         return Table("Tasks at the end", heads, [])
     rows = []
-    for tube in report.tubes:
-        tasks = report.tasks(tube.name)
+    for tube, tasks in report.tasks().items():
         numbers = [tasks.get(state, 0) for state in STATES]
-        rows.append([tube.name, *(count(number) for number in (*numbers, sum(numbers)))])
+        rows.append([tube, *(count(number) for number in (*numbers, sum(numbers)))])
     return Table("Tasks at the end", heads, rows)
 
 
@@ -159,6 +161,9 @@ def failures(report: Report) -> Table:
         ]
         for one in report.failures
     ]
+    others = report.total.count("failures") - sum(one.count for one in report.failures)
+    if others:
+        rows.append([OTHER_FAILURES, NONE, count(others), NONE, NONE])
     heads = ["tube: reason", "ended by", "times", "last", "example"]
     return Table("Failures", heads, rows, texts=("ended by", "example"))
 
@@ -171,7 +176,12 @@ def attempts(report: Report) -> Table:
         [tube.name, *(count(found.get((tube.name, number), 0)) for number in numbers)]
         for tube in report.tubes
     ]
-    return Table("Acknowledged at attempt", ["tube", *(str(number) for number in numbers)], rows)
+    return Table("Acknowledged at attempt", ["tube", *map(attempt_text, numbers)], rows)
+
+
+def attempt_text(attempt: int) -> str:
+    """Return the number of an attempt as text; "20+" for ATTEMPTS_MAX and all later attempts."""
+    return f"{attempt}+" if attempt == ATTEMPTS_MAX else str(attempt)
 
 
 def text(table: Table) -> str:
@@ -196,7 +206,7 @@ def headline(report: Report) -> str:
     last_ms = max(part.last_ms for part in report.parts)
     return (
         f"{counted(report.events, 'event')} of {counted(report.total.count('put'), 'task')} in"
-        f" {counted(len(report.tubes), 'tube')}, {instant(first_ms)} to {instant(last_ms)} UTC"
+        f" {counted(report.tube_count, 'tube')}, {instant(first_ms)} to {instant(last_ms)} UTC"
         f" ({duration(last_ms - first_ms)}); {counted(len(report.parts), 'partition')},"
         f" {proof(report)}"
     )
