@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -88,11 +89,13 @@ def export(
     from taskraft_pipeline.journal import export as exporting
     from taskraft_pipeline.journal.journal import Journal
     from taskraft_pipeline.journal.outage_watch import OutageWatch, wait_for_end
+    from taskraft_pipeline.query_progress import told_progress
     from taskraft_pipeline.spark_session import CONNECT, check_installation, spark_session
 
     if master.startswith(CONNECT):
         raise click.BadParameter("an export writes files beside its driver; run it on the server")
     journal = Journal.at(folder)
+    tell = partial(click.echo, err=True)
     outage = FOLLOW_OUTAGE if follow else ONE_RUN_OUTAGE
     options = {"endpoints": endpoints, "maxOutage": outage, **settings(more)}
     parsed = exporting.export_options(options)
@@ -118,8 +121,8 @@ def export(
                 interval_ms=interval_seconds * 1_000 if follow else None,
                 on_published=print_progress,
             )
-            watch = OutageWatch(parsed, lambda text: click.echo(text, err=True))
-            number = wait_for_end(query, watch)
+            with told_progress(spark, tell):
+                number = wait_for_end(query, OutageWatch(parsed, tell))
             if number and not follow:
                 signal.raise_signal(number)
     if print_verdict(journal.root, is_deep=False) == EXIT_PROBLEMS:

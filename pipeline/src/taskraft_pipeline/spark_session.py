@@ -64,6 +64,8 @@ ENDLESS_JVM: Final = (
 )
 """Options of the JVM for an endless run: only code that runs ten times as often as by default is
 optimised, which saves a fifth of the CPU time until the first batch."""
+JOB_DESCRIPTION: Final = "spark.job.description"
+"""Property of a thread that names its jobs."""
 UNCAUGHT: Final = 'Exception in thread "main" '
 
 
@@ -174,6 +176,24 @@ def cached(rows: DataFrame) -> Iterator[None]:
         rows.unpersist()
         raise
     rows.unpersist()
+
+
+@contextlib.contextmanager
+def described(spark: SparkSession, text: str) -> Iterator[None]:
+    """Name the jobs of the block in Spark's web page; no effect over Spark Connect.
+
+    Only jobs that this thread starts get the name.
+    """
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty(JOB_DESCRIPTION)
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        context.setJobDescription(before)
 
 
 @contextlib.contextmanager

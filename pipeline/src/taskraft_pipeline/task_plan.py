@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from taskraft_pipeline.errors import JournalRefused, OptionInvalid
 from taskraft_pipeline.journal.journal import publish, read_json, spark_path
 from taskraft_pipeline.sink.task_rows import INTEGERS, TYPES
+from taskraft_pipeline.spark_session import described
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,8 @@ def dump(
         .load()
     )
     place = spark_path(folder.absolute() / "tasks")
-    (tasks.where(where) if where else tasks).write.mode("overwrite").parquet(place)
+    with described(spark, "taskraft dump: reads the current tasks"):
+        (tasks.where(where) if where else tasks).write.mode("overwrite").parquet(place)
     written = TaskPlan(str(uuid.uuid4()), spark.read.parquet(place).count())
     content = {"format": FORMAT, "id": written.plan_id, "tasks": written.tasks}
     publish(folder / DESCRIPTION, content)
@@ -166,4 +168,6 @@ def paced(rows: DataFrame, order: Sequence[str], per_second: int) -> DataFrame:
 def put(rows: DataFrame, endpoints: str, app: str, tube: str) -> None:
     """Put a task for each row in one transaction of the application ``app``."""
     writer = rows.write.format("taskraft").mode("append").option("endpoints", endpoints)
-    writer.option("tube", tube).option("txnAppId", app).option("txnVersion", "0").save()
+    writer.option("tube", tube).option("txnAppId", app).option("txnVersion", "0")
+    with described(rows.sparkSession, f"taskraft put: {app}"):
+        writer.save()

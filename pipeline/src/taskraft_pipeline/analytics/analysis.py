@@ -15,7 +15,7 @@ from taskraft_pipeline.analytics.wait_targets import WaitTargets
 from taskraft_pipeline.errors import JournalRefused
 from taskraft_pipeline.journal.journal import read_json, spark_path
 from taskraft_pipeline.journal.loading import Selection, load, selected_files
-from taskraft_pipeline.spark_session import cached
+from taskraft_pipeline.spark_session import cached, described
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,8 @@ def analyse(
             spark, journal, since=since, until=since + timedelta(days=1), columns=EVENT_COLUMNS
         )
         events = events.withColumn("wait_target_ms", targets.column())
-        with cached(events):
+        about = f"taskraft analyse: {date} of {journal.root}"
+        with described(spark, about), cached(events):
             for name, compute in TABLES.items():
                 place = spark_path(folder / name / f"date={date}")
                 compute(events).drop("date").coalesce(1).write.mode("overwrite").parquet(place)

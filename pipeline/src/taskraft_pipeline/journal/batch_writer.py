@@ -12,6 +12,8 @@ from taskraft_pipeline.journal.batch_content import inspect
 from taskraft_pipeline.journal.journal import publish, read_json, spark_path
 from taskraft_pipeline.journal.manifest import LostRange, Manifest, manifest_problems
 from taskraft_pipeline.journal.retention_hold import RetentionHold
+from taskraft_pipeline.offsets import Offset
+from taskraft_pipeline.spark_session import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from taskraft_pipeline.journal.batch_content import BatchContent
     from taskraft_pipeline.journal.journal import Journal
     from taskraft_pipeline.journal.manifest import HeldRange
-    from taskraft_pipeline.offsets import Offset
     from taskraft_pipeline.options import Options
 
 ORDER: Final = ("date", "tube", "task_id", "seq")
@@ -75,9 +76,12 @@ class BatchWriter:
             return
         before = journal.manifest_before(batch)
         begin = before.next_seq if before else journal.start().next_seq
-        write_files(changes, spark_path(journal.batch_folder(batch)))
-        content = inspect(journal.batch_folder(batch), journal.root, is_synced=True)
         planned = journal.planned(batch)
+        events = sum(Offset(planned.feed_id, begin).lags(planned.next_seq).values())
+        about = f"taskraft export: batch {batch}, {events:,} events of the feed"
+        with described(changes.sparkSession, about):
+            write_files(changes, spark_path(journal.batch_folder(batch)))
+        content = inspect(journal.batch_folder(batch), journal.root, is_synced=True)
         manifest = Manifest(
             journal=journal.id(),
             batch=batch,

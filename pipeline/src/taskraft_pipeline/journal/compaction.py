@@ -23,6 +23,7 @@ from taskraft_pipeline.journal.generation import EventsFile, Generation
 from taskraft_pipeline.journal.journal import numbered_folders, publish, spark_path, sync_folder
 from taskraft_pipeline.journal.loading import read_files
 from taskraft_pipeline.journal.sequence_digest import SequenceDigest
+from taskraft_pipeline.spark_session import described
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +93,8 @@ def compact(
     )
     folder = journal.root / "events" / f"gen={number:012d}"
     if rows is not None:
-        _write(rows, folder, _events_per_file(rewritten, new, file_bytes))
+        with described(spark, f"taskraft compact: generation {number} of {journal.root}"):
+            _write(rows, folder, _events_per_file(rewritten, new, file_bytes))
     written = describe_files(folder, journal.root)
     _check(journal, rewritten, new, written)
     kept = [file for file in old if file.date not in dates]

@@ -29,6 +29,7 @@ from taskraft_pipeline.report.report import (
     TubeStatistics,
     bucket_width_ms,
 )
+from taskraft_pipeline.spark_session import described
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +89,12 @@ def compute(changes: DataFrame, source: str, *, is_filtered: bool = False) -> Re
         NothingToReport: there are no events.
         TooManyRows: the events have more partitions or states than a feed can have.
     """
-    facts = with_durations(changes)
+    with described(changes.sparkSession, f"taskraft report: reads {source}"):
+        return compute_tables(with_durations(changes), source, is_filtered=is_filtered)
+
+
+def compute_tables(facts: DataFrame, source: str, *, is_filtered: bool) -> Report:
+    """Return the report over the facts of `with_durations`; errors as for `compute`."""
     parts = compute_parts(facts)
     if not parts:
         raise NothingToReport(f"{source}: no events")
