@@ -1,10 +1,11 @@
-"""buildah builds the image on a Debian base, and a node runs from it without root, read-only.
+"""buildah builds both images on a Debian base; a node and an export run without root, read-only.
 
 `make image` runs this file. It needs root, buildah and debootstrap. The base stands for the
 official Python image, which has the same commands `python` and `pip`. With the Rust of this machine
 on top, it stands for the Rust image; without Rust here, the image is built without the native edge.
 """
 
+import functools
 import json
 import os
 import shutil
@@ -15,8 +16,11 @@ from pathlib import Path
 import pytest
 
 from taskraft import Client
+from taskraft_pipeline.journal.journal import Journal
+from taskraft_pipeline.journal.verify import verify
 from tests.turns import blocked_until
 from tools.free_addresses import free_addresses
+from tools.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.real_time,
@@ -29,7 +33,7 @@ USER = "10001"
 CONTAINER = (
     'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'
     ' && mount -t tmpfs tmpfs "$1/tmp" && mount -t proc proc "$1/proc"'
-    ' && mount --bind "$2" "$1/var/lib/taskraft" && root="$1" && shift 2'
+    ' && mount --bind "$2" "$1$3" && root="$1" && shift 3'
     ' && exec setpriv --no-new-privs chroot "--userspec=10001:10001" "$root" "$@"'
 )
 
@@ -85,21 +89,31 @@ def builder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def image(builder, tmp_path_factory):
-    """Return the name of the built image."""
+def python_image(builder, tmp_path_factory):
+    """Return the name of an image of Debian with Python."""
     base = tmp_path_factory.mktemp("base")
     debian(base)
     container = builder("from", "scratch")
     builder("add", "-q", container, str(base), "/")
     builder("commit", "-q", "--rm", container, "localhost/python:test")
+    return "localhost/python:test"
+
+
+def built(builder, name, python_image, *arguments):
+    """Build an image; return its name."""
     builder(
-        *("bud", "--isolation", "chroot", "--pull-never", "-t", "localhost/taskraft:test"),
-        *("--build-arg", "PYTHON_IMAGE=localhost/python:test"),
-        *with_rust(builder),
+        *("bud", "--isolation", "chroot", "--pull-never", "-t", name),
+        *("--build-arg", f"PYTHON_IMAGE={python_image}", *arguments),
         *("-v", f"{CERTIFICATES}:{CERTIFICATES}:ro", str(ROOT)),
         cwd=ROOT,
     )
-    return "localhost/taskraft:test"
+    return name
+
+
+@pytest.fixture(scope="module")
+def image(builder, python_image):
+    """Return the name of the image of a node."""
+    return built(builder, "localhost/taskraft:test", python_image, *with_rust(builder))
 
 
 @pytest.fixture(scope="module")
@@ -115,17 +129,24 @@ def root(builder, image):
 
 
 @pytest.fixture
-def contained(root, tmp_path):
+def volume(tmp_path):
+    """Return a folder of the user of the images."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    os.chown(folder, int(USER), int(USER))
+    return folder
+
+
+@pytest.fixture
+def contained(root, volume):
     """Return a function that gives the command line of a program in the image."""
-    volume = tmp_path / "volume"
-    volume.mkdir()
-    os.chown(volume, int(USER), int(USER))
+    return functools.partial(command_in, root, volume, "/var/lib/taskraft")
 
-    def command(*words):
-        shell = ("unshare", "--mount", "sh", "-c", CONTAINER, "sh")
-        return [*shell, str(root), str(volume), *words]
 
-    return command
+def command_in(root, volume, place, *words):
+    """Return the command line of a program in an image, with a volume at a place."""
+    shell = ("unshare", "--mount", "sh", "-c", CONTAINER, "sh")
+    return [*shell, str(root), str(volume), place, *words]
 
 
 def test_the_image_runs_as_a_numeric_user_and_stops_by_a_signal(config):
@@ -172,6 +193,25 @@ def is_ready(http):
             return answer.status == 200
     except OSError:
         return False
+
+
+def test_an_export_runs_without_root_on_a_read_only_root(builder, python_image, volume, tmp_path):
+    file = ("-f", str(ROOT / "pipeline" / "Dockerfile"))
+    image = built(builder, "localhost/taskraft-pipeline:test", python_image, *file)
+    config = json.loads(builder("inspect", "--type", "image", image))["OCIv1"]["config"]
+    assert config["User"] == f"{USER}:{USER}"
+    root = Path(builder("mount", builder("from", "--pull-never", image)))
+    environment = dict(one.split("=", 1) for one in config["Env"])
+    environment["PATH"] = f"{environment['PATH']}:{os.environ['PATH']}"
+    with LocalCluster(1, tmp_path / "shop", {"TASKRAFT_AUTO_CREATE_TUBES": "true"}) as cluster:
+        with Client(cluster.target) as client:
+            client.tube("emails").put_many(["x"] * 5)
+        words = ("pipeline", "export", "--journal", "/journal/feed", "--target", cluster.target)
+        command = command_in(root, volume, "/journal", *config["Entrypoint"], *words)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    verdict = verify(Journal.at(volume / "feed"), is_deep=True)
+    assert (verdict.problems, verdict.events) == ([], 5)
 
 
 def test_the_bill_of_materials_names_what_the_image_contains(contained, root):

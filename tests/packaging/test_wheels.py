@@ -120,10 +120,9 @@ def test_folders_with_the_names_of_packages_do_not_disturb_an_installed_server(b
     assert any(line.startswith("ready") for line in lines), "".join(lines)
 
 
-def test_the_image_copies_only_files_that_exist_and_are_not_ignored():
-    copied = re.findall(
-        r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE
-    )
+@pytest.mark.parametrize("name", ["Dockerfile", "pipeline/Dockerfile"])
+def test_the_image_copies_only_files_that_exist_and_are_not_ignored(name):
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / name).read_text(), re.MULTILINE)
     sources = [source for line in copied for source in line.split()]
     admitted = [
         line.removeprefix("!")

@@ -27,6 +27,24 @@ pytestmark = [
 
 RUN_SECONDS_MAX = 150
 SPARK = Path(pyspark.__file__).parent
+ENTRYPOINT = Path(__file__).parents[2] / "pipeline" / "entrypoint.sh"
+JAVA_OPTIONS = (
+    *(
+        f"--add-opens=java.base/{name}=ALL-UNNAMED"
+        for name in (
+            "java.lang",
+            "java.nio",
+            "java.util",
+            "sun.nio.ch",
+            "java.lang.invoke",
+            "java.net",
+            "java.util.concurrent",
+            "sun.util.calendar",
+        )
+    ),
+    "-Dspark.network.timeout=120s",
+)
+"""Options that Spark on Kubernetes gives each executor, among others."""
 
 
 @contextmanager
@@ -111,6 +129,51 @@ def test_a_journal_is_exported_by_two_workers(master, cluster, events, tmp_path)
     assert code == 0, output
     verdict = verify(Journal.at(folder), is_deep=True)
     assert (verdict.problems, verdict.events) == ([], len(events))
+
+
+def test_an_executor_that_the_entry_point_of_the_image_starts_does_the_work(
+    cluster, events, tmp_path
+):
+    """A master without workers gives the driver no executor, so the started one does all work."""
+    master, driver = free_addresses(2)
+    host, port = master.split(":")
+    start = spark_class("deploy.master.Master", "--host", host, "--port", port, "--webui-port", "0")
+    variables = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SPARK_DRIVER_URL": f"spark://CoarseGrainedScheduler@{driver}",
+        "SPARK_EXECUTOR_ID": "0",
+        "SPARK_EXECUTOR_CORES": "1",
+        "SPARK_EXECUTOR_MEMORY": "512m",
+        "SPARK_APPLICATION_ID": "app",
+        "SPARK_EXECUTOR_POD_IP": host,
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_EXECUTOR_POD_NAME": "executor-0",
+        **{f"SPARK_JAVA_OPT_{n}": text for n, text in enumerate(JAVA_OPTIONS)},
+    }
+    # The entry point ends when no driver answers, so the shell starts it until the driver does.
+    executor = ["/bin/sh", "-c", f"until {ENTRYPOINT} executor; do :; done"]
+    with (
+        daemon(tmp_path, "New state: ALIVE", *start),
+        subprocess.Popen(
+            executor,
+            env={**os.environ, **variables},
+            cwd=tmp_path,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as started,
+    ):
+        try:
+            code, output = run(
+                *(tmp_path, "report", "--target", cluster.endpoints, "--out", "report"),
+                *("--master", f"spark://{master}"),
+                *("--conf", f"spark.driver.port={driver.split(':')[1]}"),
+            )
+        finally:
+            os.killpg(started.pid, signal.SIGKILL)
+    assert code == 0, output
+    found = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert sum(part["events"] for part in found["parts"]) == len(events)
 
 
 def test_an_executor_whose_python_lacks_the_package_gets_one_line(master, cluster, tmp_path):
