@@ -9,7 +9,7 @@ RUN     = $(VENV)/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo console pictures test gate unstable nightly coverage drill spark-kills upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
+.PHONY: help setup dev demo console pictures test gate unstable nightly coverage drill spark-kills spark-versions upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
         bench-core bench-peers bench-brokers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
         check-release check-stubs check-manifests setup-run setup-demo setup-docs setup-proto \
         go-parts real-collector k8s sbom image check-edge native test-native test-grpc scan
@@ -76,6 +76,9 @@ process-tests: setup ## Run the tests with real processes: kills, cut links, ful
 spark-kills: setup ## Put a million tasks from Spark while its driver and the leader are killed, and count them (ARGS="--tasks 100000")
 	@$(RUN) -m tests.pipeline.sink_kills $(ARGS)
 
+spark-versions: setup ## Read, stream and export with each minor version of PySpark 4, and check that others are refused (ARGS="4.2 4.3")
+	@$(RUN) -m tests.pipeline.spark_versions $(ARGS)
+
 upgrade-drill: setup ## Upgrade three nodes and return, at 200 puts a second
 	@TASKRAFT_TEST_UPGRADE_PUTS=200 $(RUN) -m pytest -q --timeout 1800 -rP tests/upgrade $(T)
 
@@ -96,7 +99,7 @@ sbom: setup ## Write the bill of materials of the image to var/sbom.json (Cyclon
 	@$(PYTHON) tools/environment.py $(VENV)-sbom --only sbom
 	@mkdir -p var && $(VENV)-sbom/bin/cyclonedx-py requirements --output-reproducible -o var/sbom.json constraints/service.txt
 
-image: sbom ## Build the image with buildah, and run a node from it; needs root, buildah and debootstrap
+image: sbom ## Build both images with buildah, and run a node and an export from them; needs root, buildah and debootstrap
 	@TASKRAFT_TEST_IMAGE=1 $(RUN) -m pytest -q --timeout 1800 -rs tests/k8s/test_image.py $(T)
 
 scan: setup ## Scan the locked dependencies for known vulnerabilities, with the scanners that are installed

@@ -58,6 +58,7 @@ def parts(day: int) -> tuple[Part, ...]:
         Part("long-tasks", ("long-tasks",), ("go", "node")),
         Part("hostile-frames", ("hostile-frames",)),
         Part("upgrade", ("upgrade-drill",)),
+        Part("spark-versions", ("spark-versions",), ("java",)),
         Part("spark-kills", ("spark-kills",), ("java",)),
         Part("slow-links", ("slow-links",), ("unshare",)),
         Part("prometheus", ("real-prometheus",), ("prometheus",)),
