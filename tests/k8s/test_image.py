@@ -201,6 +201,8 @@ def test_an_export_runs_without_root_on_a_read_only_root(builder, python_image, 
     config = json.loads(builder("inspect", "--type", "image", image))["OCIv1"]["config"]
     assert config["User"] == f"{USER}:{USER}"
     root = Path(builder("mount", builder("from", "--pull-never", image)))
+    # Spark looks up the name of its machine, which a container runtime writes into this file.
+    shutil.copy("/etc/hosts", root / "etc" / "hosts")
     environment = dict(one.split("=", 1) for one in config["Env"])
     environment["PATH"] = f"{environment['PATH']}:{os.environ['PATH']}"
     with LocalCluster(1, tmp_path / "shop", {"TASKRAFT_AUTO_CREATE_TUBES": "true"}) as cluster:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from taskraft_pipeline import java
 from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.journal.verify import verify
 from taskraft_pipeline.spark_failures import NOT_INSTALLED
+from tests.turns import blocked_until
 from tools.free_addresses import free_addresses
 
 pytestmark = [
@@ -131,6 +134,16 @@ def test_a_journal_is_exported_by_two_workers(master, cluster, events, tmp_path)
     assert (verdict.problems, verdict.events) == ([], len(events))
 
 
+def listens(address):
+    """Return whether something accepts connections at an address."""
+    host, port = address.split(":")
+    try:
+        socket.create_connection((host, int(port))).close()
+    except OSError:
+        return False
+    return True
+
+
 def test_an_executor_that_the_entry_point_of_the_image_starts_does_the_work(
     cluster, events, tmp_path
 ):
@@ -150,27 +163,31 @@ def test_an_executor_that_the_entry_point_of_the_image_starts_does_the_work(
         "SPARK_EXECUTOR_POD_NAME": "executor-0",
         **{f"SPARK_JAVA_OPT_{n}": text for n, text in enumerate(JAVA_OPTIONS)},
     }
-    # The entry point ends when no driver answers, so the shell starts it until the driver does.
-    executor = ["/bin/sh", "-c", f"until {ENTRYPOINT} executor; do :; done"]
-    with (
-        daemon(tmp_path, "New state: ALIVE", *start),
-        subprocess.Popen(
-            executor,
+
+    def start_executor():
+        """Start the executor when the driver listens; return its process."""
+        blocked_until(lambda: listens(driver))
+        return subprocess.Popen(
+            [str(ENTRYPOINT), "executor"],
             env={**os.environ, **variables},
             cwd=tmp_path,
             start_new_session=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-        ) as started,
+        )
+
+    with (
+        daemon(tmp_path, "New state: ALIVE", *start),
+        ThreadPoolExecutor(1) as starter,
     ):
-        try:
-            code, output = run(
-                *(tmp_path, "report", "--target", cluster.endpoints, "--out", "report"),
-                *("--master", f"spark://{master}"),
-                *("--conf", f"spark.driver.port={driver.split(':')[1]}"),
-            )
-        finally:
-            os.killpg(started.pid, signal.SIGKILL)
+        started = starter.submit(start_executor)
+        code, output = run(
+            *(tmp_path, "report", "--target", cluster.endpoints, "--out", "report"),
+            *("--master", f"spark://{master}"),
+            *("--conf", f"spark.driver.port={driver.split(':')[1]}"),
+        )
+        with started.result() as executor:
+            os.killpg(executor.pid, signal.SIGKILL)
     assert code == 0, output
     found = json.loads((tmp_path / "report" / "report.json").read_text())
     assert sum(part["events"] for part in found["parts"]) == len(events)
@@ -207,4 +224,4 @@ def test_a_report_is_made_over_spark_connect(cluster, events, tmp_path):
         )
     assert code == 0, output
     found = json.loads((tmp_path / "report" / "report.json").read_text())
-    assert sum(found["total"]["counts"].values()) == len(events)
+    assert sum(part["events"] for part in found["parts"]) == len(events)
