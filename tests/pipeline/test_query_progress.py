@@ -19,7 +19,7 @@ from taskraft_pipeline.query_progress import (
     told_progress,
 )
 from taskraft_pipeline.schema import COLUMNS
-from taskraft_pipeline.spark_session import JOB_DESCRIPTION, described
+from taskraft_pipeline.spark_session import DESCRIPTION, described
 
 BATCH_EVENTS = 1_000
 
@@ -141,24 +141,24 @@ def test_a_real_query_reports_its_rate_its_bytes_and_its_lag(spark, cluster, eve
 
 
 @pytest.mark.spark
-def test_the_jobs_of_a_block_have_its_name_and_then_the_earlier_name(spark):
+def test_the_work_of_a_block_has_its_name_and_then_the_earlier_name(spark):
     context = spark.sparkContext
     with described(spark, "outer"):
         with described(spark, "inner"):
-            assert context.getLocalProperty(JOB_DESCRIPTION) == "inner"
-        assert context.getLocalProperty(JOB_DESCRIPTION) == "outer"
-    assert context.getLocalProperty(JOB_DESCRIPTION) is None
+            assert context.getLocalProperty(DESCRIPTION) == "inner"
+        assert context.getLocalProperty(DESCRIPTION) == "outer"
+    assert context.getLocalProperty(DESCRIPTION) is None
     with described(SimpleNamespace(), "a session of Spark Connect has no context"):
-        assert context.getLocalProperty(JOB_DESCRIPTION) is None
+        assert context.getLocalProperty(DESCRIPTION) is None
 
 
 @pytest.mark.spark
-def test_the_jobs_of_an_export_name_what_they_read(spark, cluster, events, tmp_path, monkeypatch):
+def test_the_work_of_an_export_names_what_it_reads(spark, cluster, events, tmp_path, monkeypatch):
     journal = Journal.at(tmp_path)
     names = []
 
     def write_files(changes, place):
-        names.append(spark.sparkContext.getLocalProperty(JOB_DESCRIPTION))
+        names.append(spark.sparkContext.getLocalProperty(DESCRIPTION))
         original(changes, place)
 
     original = batch_writer.write_files

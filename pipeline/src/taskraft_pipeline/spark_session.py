@@ -64,7 +64,7 @@ ENDLESS_JVM: Final = (
 )
 """Options of the JVM for an endless run: only code that runs ten times as often as by default is
 optimised, which saves a fifth of the CPU time until the first batch."""
-JOB_DESCRIPTION: Final = "spark.job.description"
+DESCRIPTION: Final = "spark.job.description"
 """Property of a thread that names its jobs."""
 UNCAUGHT: Final = 'Exception in thread "main" '
 
@@ -188,7 +188,7 @@ def described(spark: SparkSession, text: str) -> Iterator[None]:
     if context is None:
         yield
         return
-    before = context.getLocalProperty(JOB_DESCRIPTION)
+    before = context.getLocalProperty(DESCRIPTION)
     context.setJobDescription(text)
     try:
         yield
