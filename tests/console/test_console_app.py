@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from click.testing import CliRunner
 
+from taskraft import catalogue
 from taskraft.cli import main
 from taskraft_console.pages.page import shell_word
 from tests.console.conftest import HOSTILE, running_console
@@ -102,6 +103,9 @@ def test_a_wrong_address_gets_a_sentence(console, path, status, said):
     answer = console.get(path)
     assert answer.status_code == status
     assert said in answer.text
+    assert ('id="pause"' in answer.text) == ('id="age">values' in answer.text) == (status == 200)
+    explained = set(re.findall("taskraft explain ([A-Z_]+)", answer.text))
+    assert explained <= set(catalogue.CATALOGUE)
 
 
 @pytest.mark.cluster

@@ -177,12 +177,12 @@ class ConsoleApp:
             return RedirectResponse(target, 303)
         text = f"Nothing is named {request.query_params.get('q', '')!r}."
         advice = "Enter a tube, a task as tube/id, a group, a schedule or the name of a session."
-        return self._templates.page(request, visit, not_found("NOT_FOUND", text, advice))
+        return self._templates.page(request, visit, not_found(text, advice))
 
     async def _show_missing(self, request: Request, _: Exception) -> Response:
         if not hasattr(request.state, "visitor"):
             return PlainTextResponse("There is no such page.\n", 404)
-        view = not_found("PAGE_NOT_FOUND", "There is no such page.")
+        view = not_found("There is no such page.")
         return self._templates.page(request, visit_of(self.settings, request), view)
 
     def _send(self, handler: FileHandler) -> Callable[[Request], Awaitable[Response]]:

@@ -65,10 +65,11 @@ async def _answered(visit: PageVisit, handler: PageHandler) -> PageView:
     except TaskraftError as error:
         if isinstance(error, errors.NoCredentials) and visit.visitor.session_id:
             return signed_out("The cluster does not accept your token any more.")
-        values = {"reason": error.reason, "text": error.message, "advice": advice_of(error)}
+        reason = error.reason if error.reason in catalogue.CATALOGUE else ""
+        values = {"reason": reason, "text": error.message, "advice": advice_of(error)}
         return PageView(
             template="error.html",
-            title=error.reason,
+            title=error.reason.replace("_", " ").capitalize(),
             values=values,
             status=status_of(error),
             reload_seconds=RELOAD_SECONDS,
@@ -92,7 +93,7 @@ def signed_out(text: str) -> PageView:
     return PageView(template="error.html", title="Signed out", values=values, status=401)
 
 
-def not_found(reason: str, text: str, advice: str = "") -> PageView:
+def not_found(text: str, advice: str = "") -> PageView:
     """Return the view of an address without a page, or of a name without an object."""
-    values = {"reason": reason, "text": text, "advice": advice}
+    values = {"reason": "", "text": text, "advice": advice}
     return PageView(template="error.html", title="Not found", values=values, status=404)
