@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from taskraft.v1.error_pb2 import Error
 from taskraft_console.pages.page import ChangeForms, PageView, PageVisit, shell_word
+from taskraft_console.views.act_detail import Fact, detail_facts
+
+if TYPE_CHECKING:
+    from taskraft.v1.cluster_service_pb2 import AuditRecord
 
 ACTS_MAX = 200
 """Maximum number of acts on the page."""
@@ -22,7 +28,8 @@ async def audit(visit: PageVisit) -> PageView:
         title="Audit",
         values={
             "lines": [
-                (each, Error.Reason.Name(each.refused) if each.refused else "") for each in records
+                (each, Error.Reason.Name(each.refused) if each.refused else "", _facts(each))
+                for each in records
             ],
             "wanted": wanted,
             "acts_max": ACTS_MAX,
@@ -31,3 +38,9 @@ async def audit(visit: PageVisit) -> PageView:
         },
         refresh_seconds=5.0,
     )
+
+
+def _facts(record: AuditRecord) -> list[Fact]:
+    """Return the facts of an act without the names that another column shows."""
+    shown = {Fact("name", name) for name in record.names}
+    return [each for each in detail_facts(record.detail) if each not in shown]
