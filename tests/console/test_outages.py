@@ -19,6 +19,7 @@ def test_a_cluster_without_leader_leaves_the_last_values_on_the_page(tmp_path):
             task_id = client.tube("last").put("value")
         with running_console(cluster.target, "--timeout", "1s") as console:
             blocked_until(lambda: "/tubes/last" in console.get("/").text)
+            assert console.get("/readyz").status_code == 200
             cluster.nodes[0].kill()
             blocked_until(lambda: "No node answers" in console.get("/", timeout=30).text)
             page = console.get("/", timeout=30)
@@ -26,6 +27,8 @@ def test_a_cluster_without_leader_leaves_the_last_values_on_the_page(tmp_path):
             assert "/tubes/last" in page.text
             answer = console.get(f"/tubes/last/tasks/{task_id}", timeout=30)
             assert answer.status_code in (503, 504)
+            blocked_until(lambda: console.get("/readyz", timeout=30).status_code == 503)
+            assert console.get("/livez").status_code == 200
 
 
 @pytest.mark.cluster

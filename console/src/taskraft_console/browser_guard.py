@@ -24,8 +24,8 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-OPEN_TO_PROBES: Final = "/livez"
-"""Path that answers under each host name, because probes call the address of the container."""
+OPEN_TO_PROBES: Final = frozenset({"/livez", "/readyz"})
+"""Paths that answer under each host name, because probes call the address of the container."""
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
@@ -73,7 +73,7 @@ class BrowserGuard:
     def _refusal(self, scope: Scope, headers: Headers) -> str | None:
         """Return why the request is refused, or None."""
         host = headers.get("host", "")
-        if not self._knows(host) and scope["path"] != OPEN_TO_PROBES:
+        if not self._knows(host) and scope["path"] not in OPEN_TO_PROBES:
             own = self._public_host or "loopback"
             return f"this console answers only as {own}, not as {host!r}"
         if scope["method"] in ("GET", "HEAD"):

@@ -83,6 +83,7 @@ class ConsoleApp:
         routes = [
             self._static.route,
             Route("/livez", _say_ok),
+            Route("/readyz", self._say_ready),
             self._live.route,
             Route("/go", self._jump),
             Route("/history", self._send(history)),
@@ -166,6 +167,12 @@ class ConsoleApp:
     def stop(self) -> None:
         """End the live pages, so that the server can stop."""
         self._stopping.set()
+
+    async def _say_ready(self, request: Request) -> Response:
+        """Answer 200 if the cluster answers, else 503; strangers learn no more."""
+        if await self._accesses.of(None).cluster.is_answering():
+            return await _say_ok(request)
+        return PlainTextResponse("no node answers\n", 503)
 
     async def _jump(self, request: Request) -> Response:
         visit = visit_of(self.settings, request)

@@ -109,6 +109,8 @@ def test_a_page_without_a_sign_in_leads_to_the_sign_in(by_token):
     live = console.get("/live?page=/tubes", headers={"accept": "text/event-stream"})
     assert live.status_code == 401
     assert console.get("/livez").status_code == 200
+    probe = console.get("/readyz", headers={"host": "10.0.0.9:7400"})
+    assert (probe.status_code, probe.text) == (200, "ok\n")
     assert console.get("/static/x/missing").status_code == 404
     assert console.get("/signin/other").status_code == 404
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from taskraft import TaskraftError, errors
 from taskraft_console.data.group_tasks import GroupTasks, find_group_tasks
 from taskraft_console.data.questions import LIST_SECONDS, OPTIONS_SECONDS, TASK_SECONDS
 from taskraft_console.data.session_reads import SessionReads
@@ -65,6 +67,19 @@ class ClusterReads(TubeReads, TaskReads, SessionReads):
         return await self.reads.read(
             "server", OPTIONS_SECONDS, lambda: self.client.server_info(timeout=self._timeout)
         )
+
+    async def is_answering(self) -> bool:
+        """Return whether a node answered in the last `LIST_SECONDS`, or answers now."""
+
+        async def ask() -> bool:
+            with suppress(errors.NoCredentials):  # a refusal is an answer too
+                await self.client.server_info(timeout=self._timeout)
+            return True
+
+        try:
+            return not (await self.reads.read("is answering", LIST_SECONDS, ask)).problem
+        except TaskraftError:
+            return False
 
     async def audit(
         self, *, principal: str, call: str, name: str, limit: int

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from taskraft_console.signin.signin_pages import SignInPages
 
-OPEN_PAGES: Final = frozenset({"static", "livez", "signin"})
+OPEN_PAGES: Final = frozenset({"static", "livez", "readyz", "signin"})
 """First part of the paths that need no sign-in."""
 NOTHING_CHANGED: Final = "Nothing was changed. Sign in, and send the form again."
 
