@@ -51,6 +51,8 @@ def test_without_a_majority_a_red_band_says_who_answers_and_no_change_succeeds(t
             assert re.search(r'class="band red".*only ' + left.name + " of 3 voters", page.text)
             assert re.search(r"The values are [^<]+ old", page.text)
             assert "/tubes/last" in page.text
+            said = f'class="band red".*only {left.name} of 3 voters'
+            blocked_until(lambda: re.search(said, console.get("/cluster", timeout=30).text))
             answer = console.post(f"{path}/do/bury", form, is_own=False, timeout=30)
             assert answer.status_code in (503, 504)
             assert 'aria-label="Done"' not in answer.text

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from taskraft.v1.cluster_service_pb2 import GetClusterStateResponse, Member, NodeState
+from taskraft_console.pages.outage import outage_of
 from taskraft_console.pages.overview import active_members, is_active, losable_members
 from taskraft_console.pages.page import ChangeForms, FormRefused, PageView, PageVisit, shell_word
 from taskraft_console.views.readable import UNKNOWN
@@ -52,6 +53,8 @@ async def cluster(visit: PageVisit) -> PageView:
     """Show the cluster."""
     state = visit.value(await visit.cluster.state())
     nodes = visit.value(await visit.cluster.nodes())
+    if not state.leader:
+        visit.outage = await outage_of(visit)
     lines = list(_lines(state, nodes))
     return PageView(
         template="cluster.html",
