@@ -37,7 +37,10 @@ def test_the_page_of_a_group_draws_its_tasks_and_cancels_them(console, client, b
     assert page.count('class="edge"') == 1
     assert page.count("5 tasks</text>") == 2
     assert f'href="/tubes/book.pages/tasks/{book[0]}"' in page
-    assert page.count('<tr id="task-book.pages-') == 11
+    rows = re.findall(r'<tr id="task-book.pages-(\d+)".*?state-([A-Z]+)"', page)
+    assert [state for _, state in rows] == ["BURIED"] + ["READY"] * 5 + ["HELD"] * 5
+    assert rows[0][0] == str(book[0])
+    assert "1 task is buried" in page
     assert "At the end, a task is put into" in page
     assert 'href="/workflows/book%2F2"' in console.get("/workflows").text
     answer = console.post("/workflows/book%2F2/do/cancel", {})

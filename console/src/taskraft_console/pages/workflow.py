@@ -6,10 +6,12 @@ from taskraft import errors
 from taskraft_console.data.group_tasks import text_filter
 from taskraft_console.pages.page import ChangeForms, PageView, PageVisit
 from taskraft_console.pages.workflows import group_line
-from taskraft_console.views.task_graph import draw_graph, graph_task
+from taskraft_console.views.task_graph import GraphTask, draw_graph, graph_task
 
 ROWS_MAX = 100
 """Maximum number of tasks in the table."""
+STATES = ("BURIED", "TAKEN", "READY", "DELAYED", "HELD")
+"""Order of the states in the table; ended tasks come last."""
 
 
 async def workflow(visit: PageVisit) -> PageView:
@@ -34,7 +36,8 @@ async def workflow(visit: PageVisit) -> PageView:
             "end": end,
             "abort": group.abort_task,
             "graph": draw_graph(tasks),
-            "tasks": tasks[:ROWS_MAX],
+            "tasks": sorted(tasks, key=_place)[:ROWS_MAX],
+            "buried": [task for task in tasks if task.state == "BURIED"],
             "count": len(tasks),
             "found": found,
             "where": text_filter("group", name),
@@ -42,3 +45,8 @@ async def workflow(visit: PageVisit) -> PageView:
         },
         refresh_seconds=3.0,
     )
+
+
+def _place(task: GraphTask) -> int:
+    """Return the place of a task in the table by its state."""
+    return STATES.index(task.state) if task.state in STATES else len(STATES)
