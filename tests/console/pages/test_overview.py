@@ -1,5 +1,6 @@
 """The overview: the first page after a start, who answers, and how many members can be lost."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -67,7 +68,9 @@ class Cluster:
         return Reading(Statistics.of(GetStatisticsResponse(tube_count=10_000), ()), 0.0)
 
     async def history(self, _):
-        return Reading(GetHistoryResponse(step_ms=10_000), 0.0)
+        known = GetHistoryResponse(step_ms=10_000)
+        known.histories.add(tube="failing", buried=[-1, 4, 42])
+        return Reading(known, 0.0)
 
 
 async def content_of(cluster):
@@ -92,3 +95,11 @@ async def test_the_first_overview_does_not_wait_for_the_counts_of_all_tubes():
     assert "being counted" not in html
     assert "/tubes/mail" in html
     assert later.refresh_seconds > COUNTING_SECONDS
+
+
+async def test_an_alarm_says_whether_a_problem_grows():
+    info = BriefInfo("failing", "fifottl", False, False, False, 0)
+    tasks = replace(Statistics.of(GetStatisticsResponse(), ()).total.tasks, buried=42)
+    counted = Reading(ListedTubes((ListedTube(info, BriefCounts(tasks, 0, 0)),), 0), 0.0)
+    _, html = await content_of(Cluster(counted))
+    assert "failing: 42 buried, +38 in 10 minutes" in html

@@ -23,6 +23,14 @@ def test_the_time_to_drain_is_the_backlog_by_the_surplus(put, ack, ready, expect
     assert Trend.of(history([put] * 60, [ack] * 60), 10_000, ready).drain_ms == expected
 
 
+@pytest.mark.parametrize(
+    ("buried", "expected"),
+    [([], 0), ([-1, -1], 0), ([5], 0), ([-1, 3, -1, 41, -1], 38), ([900, 7, *[7] * 58, 4], -3)],
+)
+def test_the_change_of_buried_tasks_is_that_of_the_last_10_minutes(buried, expected):
+    assert Trend.of(TubeHistory(buried=buried), 10_000, 0).buried_change == expected
+
+
 def test_a_tube_without_samples_has_an_unknown_trend():
     assert Trend.of(None, 10_000, 5) == Trend()
 

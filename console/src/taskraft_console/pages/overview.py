@@ -62,19 +62,19 @@ async def overview(visit: PageVisit) -> PageView:
     window = await shown_window(visit)
     shown = looks[:SHOWN_MAX]
     trends = await trends_of(visit, [look.tube for look in shown])
+    shown = [
+        replace(look, trend=trends.get(look.tube.info.name, UNKNOWN_TREND)) for look in shown
+    ]
     oldest = total.total.oldest_ready_ms
     return PageView(
         template="overview.html",
         title="Overview",
         status=400 if visit.failure else 200,
         values={
-            "alarms": list(_alarms(visit, state, answering, looks)),
+            "alarms": list(_alarms(visit, state, answering, [*shown, *looks[SHOWN_MAX:]])),
             "total": total.total,
             "oldest_ms": max(total.now_ms - oldest, 0) if oldest else 0,
-            "looks": [
-                replace(look, trend=trends.get(look.tube.info.name, UNKNOWN_TREND))
-                for look in shown
-            ],
+            "looks": shown,
             "trend": await total_trend(visit, total.total.tasks.ready),
             "window": window,
             "tube_count": total.tube_count,
@@ -131,6 +131,8 @@ def _alarms(
             yield Alarm("red", f"{name}: its driver failed", visit.url("tubes", name), "open")
         elif look.why == "failing":
             text = f"{name}: {readable_count(tasks.buried)} buried"
+            if look.trend.buried_change:
+                text += f", {look.trend.buried_change:+} in 10 minutes"
             yield Alarm("red", text, visit.url("failures", tube=name), "causes")
         elif look.why == "nobody takes" and look.age_ms >= OLD_MS:
             text = f"{name}: {readable_count(tasks.ready)} ready, and nobody takes them"
