@@ -16,6 +16,7 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from taskraft.v1 import task_pb2
+from taskraft.v1.bulk_sweep_pb2 import StartBulkSweepRequest
 from taskraft_service.queue.entities.managed_act import (
     DETAIL_CHARACTERS_MAX,
     NAMES_MAX,
@@ -115,6 +116,10 @@ def _detail(request: Message) -> Iterator[str]:
                 yield _one_line(value)
             case "move_to" | "peer_address" | "address" | "count" | "profile":
                 yield f"{field.name}={value}"
+            case "action":
+                yield f"action={StartBulkSweepRequest.Action.Name(value).lower()}"
+            case "ids" | "filter":
+                yield _choice(field.name, value)
             case "failure":
                 yield f"reason={value.type or value.message!r}"
             case "operations":
@@ -126,11 +131,17 @@ def _detail(request: Message) -> Iterator[str]:
 def _selection(selector: task_pb2.TaskSelector) -> Iterator[str]:
     """Yield the ids, the number of keys, and the filter of a selector."""
     if selector.ids:
-        yield f"ids={','.join(map(str, selector.ids[:IDS_MAX]))}"
+        yield _choice("ids", selector.ids)
     if selector.keys:
         yield f"keys={len(selector.keys)}"
     if selector.filter:
-        yield f"filter={selector.filter!r}"
+        yield _choice("filter", selector.filter)
+
+
+def _choice(name: str, value: str | Sequence[int]) -> str:
+    """Return the ids or the filter that choose tasks."""
+    shown = repr(value) if isinstance(value, str) else ",".join(map(str, value[:IDS_MAX]))
+    return f"{name}={shown}"
 
 
 def _one_line(message: Message) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from taskraft.v1 import bulk_sweep_pb2 as bulk
+from taskraft.v1 import cluster_service_pb2 as cluster
 from tests.service.access.secured import MAIL, refused
 from tests.service.conftest import put
 
@@ -36,4 +37,6 @@ async def test_a_sweep_changes_tasks_at_its_rate_and_ends(node):
     while not sweep.ended_ms:
         sweep = (await root.tasks.GetBulkSweep(bulk.GetBulkSweepRequest(number=number))).sweep
     assert (sweep.state, sweep.changed, sweep.steps) == (bulk.BulkSweep.DONE, 29, 2)
+    [act] = (await root.cluster.ListAudit(cluster.ListAuditRequest(call="StartBulkSweep"))).records
+    assert act.detail == "filter='id != 7' action=delete"
     assert sweep.ended_ms - sweep.started_ms >= 190  # 20 tasks a step, 100 a second
