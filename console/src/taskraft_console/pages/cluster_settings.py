@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 KINDS: Final = ("fifo", "fifottl", "utube", "utubettl")
 FIELDS: Final = (
     ValueField("failover_grace", "Minimum life of sessions after a change of leader", "duration"),
-    ValueField("session_ttr", "Life of a session after its last heartbeat", "duration"),
+    ValueField(
+        "session_ttr",
+        "Life of a session after its last heartbeat",
+        "duration",
+        hint="not set: 15s; streams 0s",
+    ),
     ValueField("auto_create_tubes", "The first put creates a missing tube", "flag", ("no", "yes")),
     ValueField("auto_create_kind", "Kind of such tubes", "kind", KINDS),
     ValueField("auto_create_profile", "Profile of such tubes", "text", has_default=True),
