@@ -41,10 +41,10 @@ def test_a_message_is_shown_field_by_field_with_units():
         ("feed_bytes_max: 17179869184", ["feed max: 17.2\u2009GB"]),
         ('name: "x" options { }', ["name: x"]),
         ("}} dead_letter_tube: ''", ["dead letter tube: none"]),
-        ("ttr_ms: 60000 dead_letter_tube: \"mai", ["ttr: 1m", ': dead_letter_tube: "mai']),
+        ('ttr_ms: 60000 dead_letter_tube: "mai', ["ttr: 1m", ': dead_letter_tube: "mai']),
         ("<b>what</b>", [": <b>what</b>"]),
         ("address=10.0.0.4:7401 count=-1", ["address: 10.0.0.4:7401", "count: -1"]),
-        ("move_to=DEAD \"", ["move to: DEAD", ': "']),
+        ('move_to=DEAD "', ["move to: DEAD", ': "']),
     ],
 )
 def test_each_form_of_a_detail_is_shown_whole(detail, facts):
@@ -52,5 +52,5 @@ def test_each_form_of_a_detail_is_shown_whole(detail, facts):
 
 
 def test_a_long_hostile_detail_is_read_once():
-    detail = "a{" * 100 + "\"\\" * 50_000
+    detail = "a{" * 100 + '"\\' * 50_000
     assert detail_facts(detail)[-1].name == ""

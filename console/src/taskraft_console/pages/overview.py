@@ -62,9 +62,7 @@ async def overview(visit: PageVisit) -> PageView:
     window = await shown_window(visit)
     shown = looks[:SHOWN_MAX]
     trends = await trends_of(visit, [look.tube for look in shown])
-    shown = [
-        replace(look, trend=trends.get(look.tube.info.name, UNKNOWN_TREND)) for look in shown
-    ]
+    shown = [replace(look, trend=trends.get(look.tube.info.name, UNKNOWN_TREND)) for look in shown]
     oldest = total.total.oldest_ready_ms
     return PageView(
         template="overview.html",

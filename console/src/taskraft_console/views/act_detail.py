@@ -55,7 +55,8 @@ def _facts(detail: str) -> Iterator[Fact]:
             path.append(part["message"])
         else:
             names = [each for each in path if each not in _WRAPPERS]
-            yield _fact(" ".join((*names, part["name"])), part["text"], is_typed=part["mark"] != "=")
+            name = " ".join((*names, part["name"]))
+            yield _fact(name, part["text"], is_typed=part["mark"] != "=")
 
 
 def _fact(name: str, text: str, *, is_typed: bool) -> Fact:
