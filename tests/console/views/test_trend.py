@@ -25,10 +25,10 @@ def test_the_time_to_drain_is_the_backlog_by_the_surplus(put, ack, ready, expect
 
 @pytest.mark.parametrize(
     ("buried", "expected"),
-    [([], 0), ([-1, -1], 0), ([5], 0), ([-1, 3, -1, 41, -1], 38), ([900, 7, *[7] * 58, 4], -3)],
+    [([], None), ([-1, -1], None), ([5], 5), ([-1, 3, -1, 41, -1], 3), ([900, 7, *[8] * 59], 7)],
 )
-def test_the_change_of_buried_tasks_is_that_of_the_last_10_minutes(buried, expected):
-    assert Trend.of(TubeHistory(buried=buried), 10_000, 0).buried_change == expected
+def test_the_buried_tasks_10_minutes_ago_are_the_oldest_known_number(buried, expected):
+    assert Trend.of(TubeHistory(buried=buried), 10_000, 0).buried_before == expected
 
 
 def test_a_tube_without_samples_has_an_unknown_trend():

@@ -78,7 +78,6 @@ async def overview(visit: PageVisit) -> PageView:
             "tube_count": total.tube_count,
             "is_counting": counted is None,
             "state": state,
-            "active": active_members(state, answering),
             "can_lose": losable_members(state, answering),
         },
         refresh_seconds=COUNTING_SECONDS if counted is None else 2.0,
@@ -129,8 +128,9 @@ def _alarms(
             yield Alarm("red", f"{name}: its driver failed", visit.url("tubes", name), "open")
         elif look.why == "failing":
             text = f"{name}: {readable_count(tasks.buried)} buried"
-            if look.trend.buried_change:
-                text += f", {look.trend.buried_change:+} in 10 minutes"
+            before = look.trend.buried_before
+            if before is not None and before != tasks.buried:
+                text += f", {tasks.buried - before:+} in 10 minutes"
             yield Alarm("red", text, visit.url("failures", tube=name), "causes")
         elif look.why == "nobody takes" and look.age_ms >= OLD_MS:
             text = f"{name}: {readable_count(tasks.ready)} ready, and nobody takes them"

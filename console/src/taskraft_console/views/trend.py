@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 RATE_SAMPLES: Final = 6
 """Number of samples of a rate: one minute at 10 s."""
 DRAIN_SAMPLES: Final = 60
-"""Number of samples for the time to drain and the change of a number: 10 minutes at 10 s."""
+"""Number of samples of the last 10 minutes, at 10 s."""
 SPARK_POINTS: Final = 60
 SPARK_WIDTH: Final = 120
 SPARK_HEIGHT: Final = 22
@@ -37,8 +37,8 @@ class Trend:
     """Path of an SVG curve of the READY tasks; empty: there is no curve."""
     wait_p95_ms: int | None = None
     run_p95_ms: int | None = None
-    buried_change: int = 0
-    """Change of the number of BURIED tasks in the last 10 minutes; 0 also while it is not known."""
+    buried_before: int | None = None
+    """Number of BURIED tasks 10 minutes ago, or at the first sample after that."""
 
     @classmethod
     def of(cls, history: TubeHistory | None, step_ms: int, ready: int) -> Trend:
@@ -53,7 +53,9 @@ class Trend:
             spark=spark_path(history.ready),
             wait_p95_ms=_newest(history.wait_p95_ms),
             run_p95_ms=_newest(history.run_p95_ms),
-            buried_change=_change(history.buried),
+            buried_before=next(
+                (each for each in history.buried[-DRAIN_SAMPLES:] if each >= 0), None
+            ),
         )
 
 
@@ -79,12 +81,6 @@ def _drain_ms(history: TubeHistory, step_ms: int, ready: int) -> int | None:
 def _newest(numbers: Sequence[int]) -> int | None:
     """Return the newest known number of the last minute."""
     return next((each for each in reversed(numbers[-RATE_SAMPLES:]) if each >= 0), None)
-
-
-def _change(numbers: Sequence[int]) -> int:
-    """Return the difference of the newest and the oldest known number of the last 10 minutes."""
-    known = [each for each in numbers[-DRAIN_SAMPLES:] if each >= 0]
-    return known[-1] - known[0] if known else 0
 
 
 def spark_path(numbers: Sequence[int]) -> str:
