@@ -1,4 +1,4 @@
-"""The page Audit: the changes of the console, and their details."""
+"""The acts of management on the page Audit and on charts."""
 
 import html
 import re
@@ -32,3 +32,18 @@ def test_the_audit_shows_details_with_units_and_exactly_on_hover(console, client
     text = re.sub("<[^>]+>", "", cell[2])
     assert "ttr 90s" in text
     assert "detailed" not in text
+
+
+@pytest.mark.cluster
+def test_a_chart_marks_the_acts_of_management_on_its_tube(console, client):
+    client.create_tube("marked")
+    client.create_tube("unmarked")
+    client.update_tube("marked", take_paused=True)
+
+    def acts():
+        return console.get("/history?tube=marked").json()["acts"]
+
+    blocked_until(lambda: len(acts()) == 2)
+    assert [act["text"] for act in acts()] == ["UpdateTube marked", "CreateTube marked"]
+    at = [act["at"] for act in acts()]
+    assert at == sorted(at, reverse=True)

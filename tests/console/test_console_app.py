@@ -354,21 +354,6 @@ def test_the_timeline_of_a_task_begins_with_its_put(console, client):
 
 
 @pytest.mark.cluster
-def test_a_chart_marks_the_acts_of_management_on_its_tube(console, client):
-    client.create_tube("marked")
-    client.create_tube("unmarked")
-    client.update_tube("marked", take_paused=True)
-
-    def acts():
-        return console.get("/history?tube=marked").json()["acts"]
-
-    blocked_until(lambda: len(acts()) == 2)
-    assert [act["text"] for act in acts()] == ["UpdateTube marked", "CreateTube marked"]
-    at = [act["at"] for act in acts()]
-    assert at == sorted(at, reverse=True)
-
-
-@pytest.mark.cluster
 def test_the_page_of_rights_shows_the_grants(console):
     text = console.get("/rights").text
     assert "the cluster has no access control" in text
