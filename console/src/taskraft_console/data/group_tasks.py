@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from taskraft import errors
+
 if TYPE_CHECKING:
     from taskraft import AsyncClient, Task
 
@@ -43,14 +45,17 @@ async def find_group_tasks(
         while True:
             if calls == CALLS_MAX or len(found) >= TASKS_MAX:
                 return GroupTasks(tuple(found[:TASKS_MAX]), searched, is_complete=False)
-            page = await client.tube(tube).page(
-                text_filter("group", name),
-                size=250,
-                token=token,
-                payload=False,
-                timeout=timeout_seconds,
-            )
             calls += 1
+            try:
+                page = await client.tube(tube).page(
+                    text_filter("group", name),
+                    size=250,
+                    token=token,
+                    payload=False,
+                    timeout=timeout_seconds,
+                )
+            except errors.TubeNotFound:
+                break  # the tube was dropped after the tubes were listed
             found += page.tasks
             token = page.next_token
             if not token:
