@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +31,7 @@ from bench.__main__ import fresh_nodes
 from bench.catch_up import BASELINE_PUTS, TUBE, BackgroundPuts
 from bench.chunk_decoding import FEW
 from bench.machine import TICKS_PER_SECOND, descendants_ticks, process_ticks
+from bench.repeated_source import TIMES, RepeatedSource
 from bench.servers import Server
 from taskraft import Client
 from taskraft.v1 import task_service_pb2_grpc
@@ -43,15 +44,13 @@ from taskraft_pipeline.schema import COLUMNS
 from taskraft_pipeline.spark_session import spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 NODES: Final = 3
 TASKS_PER_PUT: Final = 100
 """Maximum number of tasks of one put; a slower rate puts single tasks."""
 PUTS_PER_SECOND_MAX: Final = 500
 PAYLOAD: Final = b"x" * 100
-TIMES_MAX: Final = 64
-"""Maximum number of repetitions of the range in one read; Spark plans each as a source."""
 HEAD: Final = (
     f"{'tasks/s':>8}  {'read':<22}{'events/s':>11}{'reader µs':>11}{'nodes µs':>10}"
     f"{'put p50':>9}{'put p99':>9}"
@@ -126,9 +125,10 @@ def read_with_spark(
     spark: SparkSession, history: History, columns: Sequence[str], times: int
 ) -> int:
     """Read the range some times with one query of Spark; return the number of events."""
-    source = spark.read.format("taskraft").options(**history.options(columns))
-    frames: list[DataFrame] = [source.load() for _ in range(times)]
-    reduce(type(frames[0]).union, frames).write.format("noop").mode("overwrite").save()
+    spark.dataSource.register(RepeatedSource)
+    options = {**history.options(columns), TIMES: str(times)}
+    rows = spark.read.format(RepeatedSource.name()).options(**options).load()
+    rows.write.format("noop").mode("overwrite").save()
     return history.events * times
 
 
@@ -197,7 +197,7 @@ def main() -> None:
     print(HEAD)
     for rate in arguments.rates:
         with history_of(rate, arguments.seconds) as history:
-            times = min(-(-arguments.rows // history.events), TIMES_MAX)
+            times = -(-arguments.rows // history.events)
             messages = messages_of(history)
             print_line(rate, f"{history.events / messages:,.0f} events/message", "")
             for title, columns in (("all", tuple(COLUMNS)), ("3", FEW)):
