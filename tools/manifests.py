@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from os.path import relpath
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -78,6 +79,13 @@ def find_kustomize() -> list[str]:
     command = ["env", f"GOBIN={binaries}", go, "install", module]
     subprocess.run(command, check=True)
     return [str(binaries / "kustomize"), "build"]
+
+
+def render_overlay(folder: Path, kustomization: str) -> list[Manifest]:
+    """Return the manifests of an overlay in a new folder; ``{root}`` in the text is `ROOT`."""
+    text = kustomization.format(root=relpath(ROOT, folder))
+    (folder / "kustomization.yaml").write_text(text)
+    return render(str(folder))
 
 
 def render(folder: str) -> list[Manifest]:

@@ -3,7 +3,6 @@
 import shlex
 import subprocess
 import sys
-from os.path import relpath
 from pathlib import Path
 
 import pytest
@@ -29,10 +28,7 @@ GIB = 1 << 30
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("overlay")
-    root = relpath(manifests.ROOT, folder)
-    (folder / "kustomization.yaml").write_text(KUSTOMIZATION.format(root=root))
-    return manifests.render(str(folder))
+    return manifests.render_overlay(tmp_path_factory.mktemp("overlay"), KUSTOMIZATION)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The KEDA component scales a workload by metadata that the node accepts."""
 
 import re
-from os.path import relpath
 
 import pytest
 
@@ -24,9 +23,7 @@ components: [{root}/components/keda]
 
 @pytest.fixture
 def rendered(tmp_path):
-    root = relpath(manifests.ROOT, tmp_path)
-    (tmp_path / "kustomization.yaml").write_text(KUSTOMIZATION.format(root=root))
-    return manifests.render(str(tmp_path))
+    return manifests.render_overlay(tmp_path, KUSTOMIZATION)
 
 
 def test_the_metadata_of_the_trigger_is_accepted_by_the_node(rendered):

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from os.path import relpath
 from pathlib import Path
 
 import pytest
@@ -27,10 +26,7 @@ PROGRAMS = f"{Path(sys.executable).parent}:/usr/bin:/bin"
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("overlay")
-    root = relpath(manifests.ROOT, folder)
-    (folder / "kustomization.yaml").write_text(KUSTOMIZATION.format(root=root))
-    return manifests.render(str(folder))
+    return manifests.render_overlay(tmp_path_factory.mktemp("overlay"), KUSTOMIZATION)
 
 
 @pytest.fixture
