@@ -115,7 +115,7 @@ def messages_of(history: History) -> int:
 
 
 def read_here(history: History, columns: Sequence[str], times: int) -> int:
-    """Read the range some times into record batches; return the number of events."""
+    """Read the range several times into record batches; return the number of events."""
     options = parse(history.options(columns))
     work = plan(options, history.end.feed_id, history.ranges * times, FeedNodes(options.endpoints))
     return sum(batch.num_rows for one in work for batch in read_partition(options, one))
@@ -124,7 +124,7 @@ def read_here(history: History, columns: Sequence[str], times: int) -> int:
 def read_with_spark(
     spark: SparkSession, history: History, columns: Sequence[str], times: int
 ) -> int:
-    """Read the range some times with one query of Spark; return the number of events."""
+    """Read the range several times with one query of Spark; return the number of events."""
     spark.dataSource.register(RepeatedSource)
     options = {**history.options(columns), TIMES: str(times)}
     rows = spark.read.format(RepeatedSource.name()).options(**options).load()

@@ -18,7 +18,7 @@ NO_FAULTS = (
 def is_fault(said):
     """Return whether a message of the browser is a fault.
 
-    A status such as 404 is none, and neither is a console that a test has ended.
+    An HTTP status such as 404 is no fault, and a console that a test has ended is no fault.
     """
     return said.type == "error" and not said.text.startswith(NO_FAULTS)
 

@@ -21,7 +21,7 @@ DARK = 150
 
 
 def shown(page):
-    """Return the first figure of a page."""
+    """Return the text of the first figure of a page."""
     return page.locator("dl.figures dd").first.inner_text()
 
 

@@ -247,7 +247,7 @@ class ReadySubqueues:
             name: list(accumulate(ready, lambda one, other: max(one, other, key=_end_of)))
             for name, ready in found.items()
         }
-        """For each interval in the order of ``_begun_ns``: the one that ends last up to it."""
+        """For each place of ``_begun_ns``: the last end among the intervals up to the place."""
 
     def free_during(self, take: Operation) -> Iterator[ReadyTime]:
         """Yield an interval of each sub-queue that had a READY task and no lease during a take."""

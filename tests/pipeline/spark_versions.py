@@ -27,7 +27,7 @@ ABSENT = "not available"
 
 
 class VersionFailed(Exception):
-    """A version did not do what it must; the message is one line."""
+    """A version of PySpark failed the matrix; the message is one line."""
 
 
 def is_supported(version: tuple[int, ...]) -> bool:
@@ -92,10 +92,11 @@ def last_line(output: str) -> str:
 
 
 def tried(python: Path, *, is_accepted: bool) -> str:
-    """Return what a version did.
+    """Run a version of PySpark; return its version and its result as text.
 
     Raises:
-        VersionFailed: it did something else.
+        VersionFailed: the version was not accepted or not refused as ``is_accepted`` says, or
+            read a wrong number of events.
     """
     version = run(python, "-c", "import pyspark; print(pyspark.__version__)", seconds=60)
     installed = last_line(version.stdout)

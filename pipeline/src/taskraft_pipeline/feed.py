@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Maximum chunk size of the API; a node sends at most 20 000 events in a chunk."""
+"""Maximum size of a chunk in bytes, by the API. A node also limits a chunk to 20 000 events."""
 BEHIND_WAIT_MS: Final = 2_000
 """Maximum wait until a node has applied the range, in ms; after it, the next node is asked."""
 

@@ -176,7 +176,7 @@ class FeedListener(StreamingQueryListener):
         """Do nothing; a query that has read nothing has no progress."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Keep the progress of a batch, and tell it if the last line is old enough."""
+        """Keep the progress of a batch; tell a line if the last line is old enough."""
         for found in feed_progress(event.progress):
             self.reports.append(found)
             now = self._clock()

@@ -88,7 +88,7 @@ async def history(visit: PageVisit) -> Response:
 async def _acts(visit: PageVisit, tube: str) -> Sequence[AuditRecord]:
     """Return the newest acts on a tube (empty: on all names) that the visitor may manage.
 
-    Without an answer, a chart has no marks: the samples matter more.
+    If the cluster does not answer, the chart shows its samples without marks.
     """
     try:
         return visit.value(

@@ -32,7 +32,7 @@ class Fact:
 
 
 def detail_facts(detail: str) -> list[Fact]:
-    """Return the facts of a detail as the nodes write it.
+    """Parse the detail of an act, in the form in which nodes write details, into facts.
 
     The rest of a detail from the first unknown form is one fact without a name. Nodes cut details
     at 256 characters, so the last value can be incomplete.

@@ -19,7 +19,7 @@ OTHER_TUBES: Final = "other tubes"
 """Name under which a report counts the tubes that have no line of their own. The name of a real
 tube has no space."""
 ATTEMPTS_MAX: Final = 20
-"""Maximum attempt number that is counted by itself; it stands for all later attempts too."""
+"""Greatest attempt number with a count of its own; the count includes all later attempts."""
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 """Percentiles to compute, in this order."""
 BUCKETS_MAX: Final = 120

@@ -377,7 +377,7 @@ def only(chunk: ChangeChunk, tubes: Collection[str], kinds: Collection[int]) -> 
 def with_columns(chunk: ChangeChunk, names: Collection[str]) -> ChangeChunk:
     """Return a chunk with some columns (empty: all); the other columns are empty.
 
-    The names of tubes and the texts stay if a column that is left points to them.
+    The chunk keeps the names of tubes, and the texts, if a wanted column points to them.
     """
     if not names:
         return chunk

@@ -402,8 +402,8 @@ class ReadChangesRequest(_message.Message):
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the arrays of ChangeColumns to send, with the encoding COLUMNS only, for example "kind".
-        The other arrays are empty. The arrays that point to tubes and texts bring these along, and seq
-        is always sent as described there. Empty: all arrays.
+        The response leaves out the other arrays. It has the tables tubes and texts if a named array
+        points to them, and seq as if no array were named. Empty: all arrays.
         """
 
     def __init__(
