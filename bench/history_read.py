@@ -3,14 +3,15 @@
 Each rate gets a new cluster of three nodes, which shares the machine with the reader. The program
 puts tasks at the rate and takes none. Then it reads all events, repeatedly until a read has
 ``--rows`` events: into record batches in this process, and with ``--spark`` also with Spark, on one
-core and on two, all columns and three columns.
+core and on two, all columns and three columns. ``--journal`` also exports the events into a
+journal, once per round, on two cores.
 
 The table has one line per way of reading: events per second, and the CPU time of reader and nodes
 per event, as medians of some rounds. The reader includes the JVM and the Python processes of Spark.
 The last columns are latencies of puts beside the reads of Spark, from a client that puts one task
 at a time: median and 99th percentile, in ms. The line "no read" shows them without a read.
 
-    python -m bench.history_read [--rates 40 450 14000] [--seconds 20] [--rounds 5] [--spark]
+    python -m bench.history_read [--rates 40 450 14000] [--seconds 20] [--spark] [--journal]
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median, quantiles
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -37,6 +39,8 @@ from taskraft import Client
 from taskraft.v1 import task_service_pb2_grpc
 from taskraft_pipeline.feed import FeedNodes, RangeReader, describe
 from taskraft_pipeline.feed_client import FeedClient
+from taskraft_pipeline.journal import export as exporting
+from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.offsets import Offset, Range
 from taskraft_pipeline.options import parse
 from taskraft_pipeline.reader import plan, read_partition
@@ -45,6 +49,8 @@ from taskraft_pipeline.spark_session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from taskraft_pipeline.journal.batch_writer import PublishedBatch
 
 NODES: Final = 3
 TASKS_PER_PUT: Final = 100
@@ -132,6 +138,20 @@ def read_with_spark(
     return history.events * times
 
 
+def export_journal(spark: SparkSession, history: History) -> int:
+    """Export the range into a new journal; return the number of events."""
+    options = {"endpoints": history.target, "consumerTtl": "0s"}
+    with TemporaryDirectory() as folder:
+        journal = Journal.at(f"{folder}/journal")
+        with journal.locked():
+            exporting.prepare(journal, parse(options))
+            published: list[PublishedBatch] = []
+            exporting.start(
+                spark, journal, options, on_published=published.append
+            ).awaitTermination()
+    return sum(batch.events for batch in published)
+
+
 def measure(
     history: History, read: Callable[[], int], rounds: int, puts: BackgroundPuts | None = None
 ) -> str:
@@ -169,20 +189,37 @@ def print_line(rate: int, title: str, numbers: str) -> None:
     print(f"{rate:>8,}  {title:<22}{numbers}", flush=True)
 
 
-def measure_spark(rate: int, history: History, times: int, rounds: int) -> None:
-    """Print the lines of Spark, with puts of another client beside the reads."""
+@contextmanager
+def puts_beside(rate: int, history: History) -> Iterator[BackgroundPuts]:
+    """Put single tasks from another client; print their latency before the reads."""
     with (
         grpc.insecure_channel(history.target.partition(",")[0]) as channel,
         (puts := BackgroundPuts(task_service_pb2_grpc.TaskServiceStub(channel))).going_on(),
     ):
         puts.wait_for(BASELINE_PUTS)
         print_line(rate, "no read", " " * 32 + latencies(puts))
+        yield puts
+
+
+def measure_spark(rate: int, history: History, times: int, rounds: int) -> None:
+    """Print the lines of Spark, with puts of another client beside the reads."""
+    with puts_beside(rate, history) as puts:
         for cores in (1, 2):
             with spark_session("bench", f"local[{cores}]") as spark:
                 for title, columns in (("all", tuple(COLUMNS)), ("3", FEW)):
                     read = partial(read_with_spark, spark, history, columns, times)
                     numbers = measure(history, read, rounds, puts)
                     print_line(rate, f"Spark, {cores} core, {title}", numbers)
+
+
+def measure_journal(rate: int, history: History, rounds: int) -> None:
+    """Print the line of the journal, with puts of another client beside the exports."""
+    with (
+        puts_beside(rate, history) as puts,
+        spark_session("bench", "local[2]") as spark,
+    ):
+        numbers = measure(history, partial(export_journal, spark, history), rounds, puts)
+        print_line(rate, "journal, 2 cores", numbers)
 
 
 def main() -> None:
@@ -193,6 +230,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000, help="events of one read, at least")
     parser.add_argument("--spark", action="store_true", help="also read with Spark")
+    parser.add_argument("--journal", action="store_true", help="also export into a journal")
     arguments = parser.parse_args()
     print(HEAD)
     for rate in arguments.rates:
@@ -205,6 +243,8 @@ def main() -> None:
                 print_line(rate, f"Arrow, {title}", measure(history, read, arguments.rounds))
             if arguments.spark:
                 measure_spark(rate, history, times, arguments.rounds)
+            if arguments.journal:
+                measure_journal(rate, history, arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskraft_service.queue.store.store import RangeDeletion
+from taskraft_service.storage import rocks
 from taskraft_service.storage.rocks import RocksStore, StateClosed, StateDamaged
 
 MIB = 1 << 20
@@ -197,6 +198,20 @@ def test_a_frozen_copy_does_not_change(store, tmp_path):
     frozen = RocksStore(tmp_path / "copy", MIB, MIB, read_only=True)
     assert everything(frozen) == [(b"a", b"1"), (b"b", b"2")]
     frozen.close()
+
+
+def test_a_checkpoint_has_nothing_to_flush(store, tmp_path, monkeypatch):
+    unflushed = []
+    checkpoint_of = rocks.Checkpoint
+
+    def watched(rocksdb):
+        unflushed.append(rocksdb.property_int_value("rocksdb.num-entries-active-mem-table"))
+        return checkpoint_of(rocksdb)
+
+    monkeypatch.setattr(rocks, "Checkpoint", watched)
+    store.write([(b"a", b"1")])
+    store.freeze(tmp_path / "copy")
+    assert unflushed == [0], "the library holds the interpreter lock during this flush"
 
 
 def test_a_store_that_keeps_up_is_not_choked(store):
