@@ -13,12 +13,13 @@ By default, glibc raises this threshold to up to 32 MiB when such a block is fre
 are then allocated on the heap, and glibc does not return the gaps in the heap: after a burst of
 puts of 1 MiB, nodes kept 1 GiB.
 """
-COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
+COLLECTOR_THRESHOLDS: Final = (50_000, 4, 500)
 """Thresholds of the garbage collector for its three generations.
 
 The first number is the number of allocations before a collection of the youngest generation. Each
 other number is the number of collections of a generation before a collection of the next older
-generation.
+generation. A collection of the middle generation visits at most 200 000 objects, in about 60 ms; a
+million new objects, such as the tubes of a large queue, took 250 ms.
 """
 _M_MMAP_THRESHOLD: Final = -3
 """Parameter of mallopt(3); setting it also switches the automatic raise off."""
