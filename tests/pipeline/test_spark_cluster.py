@@ -206,7 +206,9 @@ def test_an_executor_whose_python_lacks_the_package_gets_one_line(master, cluste
     assert "Traceback" not in output
 
 
-def test_a_report_is_made_over_spark_connect(cluster, events, tmp_path):
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory):
+    """Return the address of a Spark Connect server."""
     (address,) = free_addresses(1)
     host, port = address.split(":")
     server = [
@@ -217,11 +219,48 @@ def test_a_report_is_made_over_spark_connect(cluster, events, tmp_path):
         *("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"),
         *("--name", "connect", "spark-internal"),
     ]
-    with daemon(tmp_path, "Spark Connect server started", *server):
-        code, output = run(
-            *(tmp_path, "report", "--target", cluster.endpoints, "--out", "report"),
-            *("--master", f"sc://{address}"),
-        )
+    with daemon(tmp_path_factory.mktemp("connect"), "Spark Connect server started", *server):
+        yield f"sc://{address}"
+
+
+def test_a_report_is_made_over_spark_connect(connect, cluster, events, tmp_path):
+    code, output = run(
+        *(tmp_path, "report", "--target", cluster.endpoints, "--out", "report"),
+        *("--master", connect),
+    )
     assert code == 0, output
     found = json.loads((tmp_path / "report" / "report.json").read_text())
     assert sum(part["events"] for part in found["parts"]) == len(events)
+
+
+READ_WITH_PROGRESS = """
+import sys, time
+from taskraft_pipeline.query_progress import observed, told_progress
+from taskraft_pipeline.spark_session import spark_session
+
+master, endpoints, checkpoint, events = sys.argv[1:]
+with spark_session("progress", master) as spark, told_progress(spark, print, 0) as listener:
+    changes = spark.readStream.format("taskraft").option("endpoints", endpoints)
+    rows = observed(changes.option("startingOffsets", "earliest").load())
+    query = rows.writeStream.option("checkpointLocation", checkpoint).format("noop")
+    query.trigger(availableNow=True).start().awaitTermination()
+    while sum(one.events for one in listener.reports) < int(events):
+        time.sleep(0.1)
+    print("left", sum(listener.reports[-1].lags.values()))
+    print("sized", all(one.bytes_per_second for one in listener.reports))
+"""
+
+
+def test_progress_is_told_over_spark_connect(connect, cluster, events, tmp_path):
+    arguments = [connect, cluster.endpoints, str(tmp_path / "checkpoint"), str(len(events))]
+    done = subprocess.run(
+        [sys.executable, "-c", READ_WITH_PROGRESS, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    assert told[-2:] == ["left 0", "sized True"]
+    assert "events/s" in told[0]
