@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from taskraft.v1 import feed_service_pb2
 from taskraft_replication.core.types import Roster
 from taskraft_replication.membership.roster import is_named
 from taskraft_service.access.authenticator import Trust
@@ -21,6 +22,7 @@ from taskraft_service.api.cluster.service import (
 from taskraft_service.api.cluster.settings import SettingsHandler
 from taskraft_service.api.cluster.snapshots import SnapshotOrigin, SnapshotTransfers
 from taskraft_service.api.feed.positions import FeedPositionHandlers
+from taskraft_service.api.feed.read_pace import ReadPace
 from taskraft_service.api.feed.service import FeedService
 from taskraft_service.api.feed.task_events import TaskEventsHandler
 from taskraft_service.api.groups import GroupService
@@ -254,9 +256,16 @@ def _tasks(
 def _feed(
     components: NodeComponents, executor: CommandExecutor, reader: QueueReader
 ) -> ServiceMethods:
-    def leader_name() -> str:
+    def nodes() -> list[feed_service_pb2.FeedNode]:
         leader = components.leadership.leader
-        return leader.name if leader else ""
+        return [
+            feed_service_pb2.FeedNode(
+                name=node.name,
+                address=node.client_address,
+                leader=leader is not None and node.name == leader.name,
+            )
+            for node in components.members.all()
+        ]
 
     return FeedService(
         FeedPositionHandlers(executor, reader),
@@ -266,6 +275,6 @@ def _feed(
         ),
         reader,
         components.apply_notifier,
-        components.members.all,
-        leader_name,
+        nodes,
+        ReadPace(),
     ).methods()

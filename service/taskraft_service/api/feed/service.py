@@ -2,7 +2,7 @@
 
 A stream builds one chunk at a time, and writes the chunk before it builds the next chunk. A slow
 reader therefore uses memory for one chunk only, and the event loop runs other work after each
-chunk.
+chunk. All streams together take at most half of the event loop's time (``ReadPace``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from taskraft_service.api.feed.answers import chunk_message, partition_messages,
 from taskraft_service.api.feed.event_content import ROWS_MAX, add_contents
 from taskraft_service.api.feed.positions import FeedPositionHandlers, check_cursor, consumer_message
 from taskraft_service.api.feed.read_checks import check_read, check_same_feed
+from taskraft_service.api.feed.read_pace import ReadPace
 from taskraft_service.api.feed.task_events import TaskEventsHandler
 from taskraft_service.api.rpc.methods import (
     AnyUnaryMethod,
@@ -34,7 +35,6 @@ from taskraft_service.api.rpc.methods import (
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.queue.feed.change_feed import ChangeFeed
 from taskraft_service.queue.feed.chunk import ChangeChunk, only, with_columns
@@ -62,8 +62,8 @@ class FeedService:
         snapshots: the handlers of snapshots of all tasks.
         reader: reads the queue.
         apply_notifier: notifies when further entries are applied.
-        nodes: returns the members of the cluster.
-        leader_name: returns the name of the leader; empty while no leader is known.
+        nodes: returns the members of the cluster; none of them leads while no leader is known.
+        pace: spreads the work of reads over time.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class FeedService:
         snapshots: SnapshotHandlers,
         reader: QueueReader,
         apply_notifier: ApplyNotifier,
-        nodes: Callable[[], Sequence[PeerAddress]],
-        leader_name: Callable[[], str],
+        nodes: Callable[[], Sequence[pb.FeedNode]],
+        pace: ReadPace,
     ) -> None:
         self._positions = positions
         self._task_events = task_events
@@ -82,7 +82,7 @@ class FeedService:
         self._reader = reader
         self._apply_notifier = apply_notifier
         self._nodes = nodes
-        self._leader_name = leader_name
+        self._pace = pace
 
     def methods(self) -> ServiceMethods:
         """Return the methods of FeedService."""
@@ -118,15 +118,11 @@ class FeedService:
         violations.check_consistency(call.request.consistency)
         violations.raise_if_any()
         queue = await self._reader.queue(call.request.consistency)
-        leader = self._leader_name()
         return pb.DescribeFeedResponse(
             feed_id=queue.feed.feed_id,
             revision=queue.applied_index,
             partitions=partition_messages(queue.feed.views(), call.caller),
-            nodes=[
-                pb.FeedNode(name=node.name, address=node.client_address, leader=node.name == leader)
-                for node in self._nodes()
-            ],
+            nodes=self._nodes(),
             now_ms=queue.now_ms + queue.wall_offset_ms,
             consumers=[
                 consumer_message(queue, view)
@@ -170,7 +166,9 @@ class FeedService:
         while at < stop:
             if self._apply_notifier.ended:
                 raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
-            found = self._next_message(request, at, stop)
+            await self._pace.wait()
+            with self._pace.work():
+                found = self._next_message(request, at, stop)
             if found is not None:
                 message, at = found
                 await stream.write(message)

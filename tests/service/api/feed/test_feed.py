@@ -13,6 +13,7 @@ from taskraft_service.api.feed.answers import (
     MESSAGE_ROW_BYTES,
     MESSAGES_ROWS_MAX,
 )
+from taskraft_service.api.feed.read_pace import ReadPace
 from taskraft_service.api.feed.service import FeedService
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused
@@ -46,13 +47,33 @@ class Context:
         self.answers.append(pb.ReadChangesResponse.FromString(raw))
 
 
+class PacedTime:
+    """Virtual time in which each reading of the CPU clock shows two more milliseconds of work."""
+
+    def __init__(self):
+        self.now, self.cpu, self.rests = 0.0, 0.0, []
+
+    def seconds(self):
+        return self.now
+
+    def cpu_seconds(self):
+        self.cpu += 0.002
+        self.now += 0.002
+        return self.cpu
+
+    async def rest(self, seconds):
+        self.rests.append(seconds)
+        self.now += seconds
+
+
 class Bench:
     def __init__(self):
         self.queue = Queue(MemoryStore(), Limits())
         self.apply_notifier = ApplyNotifier()
-        self.api = FeedService(
-            None, None, None, Reading(self.queue), self.apply_notifier, list, str
-        )
+        self.time = PacedTime()
+        pace = ReadPace(self.time.cpu_seconds, self.time.seconds, self.time.rest)
+        reading = Reading(self.queue)
+        self.api = FeedService(None, None, None, reading, self.apply_notifier, list, pace)
         self.context = Context()
         self.apply(Startup(1, 0, "feed", 1))
         self.apply(CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
@@ -98,6 +119,15 @@ async def bench():
 async def test_a_range_is_read_and_nothing_beyond_it(bench):
     await bench.read(from_seq=1, to_seq=4)
     assert bench.seqs == [1, 2, 3]
+
+
+async def test_all_reads_together_leave_half_of_the_time_to_other_work(bench):
+    bench.put(400)
+    read = {"from_seq": 1, "to_seq": 400, "chunk_bytes_max": limits.CHUNK_BYTES_MIN}
+    await asyncio.gather(bench.read(**read), bench.read(**read))
+    works = len(bench.context.answers)
+    assert works > 10
+    assert bench.time.rests == pytest.approx([0.002] * (works - 1))
 
 
 async def test_an_empty_range_at_the_end_is_read_at_once(bench):
