@@ -1,7 +1,7 @@
 """The verdict on the outcomes of a run."""
 
 from tests.gate.outcomes import Outcome
-from tests.gate.verdict import UNSTABLE_MAX, judge, summary
+from tests.gate.verdict import UNSTABLE_MAX, costs_of_files, judge, summary
 
 
 def passed(test):
@@ -50,3 +50,10 @@ def test_a_failure_of_stage_1_fails_the_run():
     verdict = judge([failed("a")], [], [passed("a")])
     assert not verdict.passed
     assert [each.test for each in verdict.wrong] == ["a"]
+
+
+def test_the_costs_of_a_file_are_those_of_its_tests():
+    outcomes = [passed("short.py::a"), passed("long.py::a"), failed("long.py::b[x::y]")]
+    assert costs_of_files(outcomes) == [(3.0, "long.py"), (1.0, "short.py")]
+    lines = summary(judge([], outcomes, []), [("stage 2", outcomes, 4.0)])
+    assert lines[lines.index("costliest files:") + 1] == "     3.0 s  long.py"

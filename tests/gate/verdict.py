@@ -1,6 +1,6 @@
 """Decide whether a run passes, from the outcomes of its stages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tests.gate.outcomes import Outcome
@@ -8,6 +8,7 @@ from tests.gate.outcomes import Outcome
 UNSTABLE_MAX = 3
 """Maximum number of unstable tests in a run that passes."""
 SLOWEST_SHOWN = 10
+FILES_SHOWN = 40
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ def summary(verdict: Verdict, stages: Sequence[tuple[str, Sequence[Outcome], flo
     every = [each for _, outcomes, _ in stages for each in outcomes]
     slowest = sorted(every, key=lambda each: -each.seconds)[:SLOWEST_SHOWN]
     lines += ["slowest tests:", *(f"  {each.seconds:6.1f} s  {each.test}" for each in slowest)]
+    files = costs_of_files(every)[:FILES_SHOWN]
+    lines += ["costliest files:", *(f"  {seconds:6.1f} s  {file}" for seconds, file in files)]
     lines += [f"WRONG: {each.test}: {each.reason}" for each in verdict.wrong]
     lines += [f"UNSTABLE: {each.test}: {each.reason}" for each in verdict.unstable]
     failed = len(verdict.wrong)
@@ -59,3 +62,12 @@ def summary(verdict: Verdict, stages: Sequence[tuple[str, Sequence[Outcome], flo
     skipped = sum(each.skipped for each in every)
     lines.append(f"{len(every) - failed - skipped} passed, {failed} failed, {skipped} skipped")
     return lines
+
+
+def costs_of_files(outcomes: Iterable[Outcome]) -> list[tuple[float, str]]:
+    """Return the duration of the tests of each file in seconds with the file, longest first."""
+    costs: dict[str, float] = {}
+    for each in outcomes:
+        file = each.test.partition("::")[0]
+        costs[file] = costs.get(file, 0.0) + each.seconds
+    return sorted(((seconds, file) for file, seconds in costs.items()), reverse=True)
