@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from taskraft_service.machine.state_machine import COLLECT_TASKS
+from taskraft_service.machine.collect_policy import COLLECT_TASKS
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
@@ -53,7 +53,8 @@ class CoreQueue:
         self.index += 1
         results = self.queue.apply(self.index, self.now_ms, commands)
         self._waiting += 1
-        if self._waiting >= ENTRIES_PER_COLLECT or self.queue.changed_tasks >= COLLECT_TASKS:
+        changed, _ = self.queue.unwritten_tasks
+        if self._waiting >= ENTRIES_PER_COLLECT or changed >= COLLECT_TASKS:
             self.collect()
         return results
 

@@ -38,7 +38,8 @@ from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.command_codecs.tubes import CREATE_TUBE
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import encode_entry
-from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
+from taskraft_service.machine.collect_policy import CollectPolicy
+from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory, StateForeign, StateMissing
 from taskraft_service.storage.rocks import FailingStore, StateDamaged

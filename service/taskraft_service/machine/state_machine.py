@@ -10,7 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -19,6 +19,12 @@ from taskraft_replication.core.types import Entry, EntryKind, LogIndex
 from taskraft_replication.damage import Damage
 from taskraft_replication.errors import FormatUnknown, SnapshotUnavailable
 from taskraft_service.entries.log_entry import decode_entry
+from taskraft_service.machine.collect_policy import (
+    BACKLOG_ENTRIES,
+    POSTPONED_BATCHES_MAX,
+    POSTPONED_BYTES_MAX,
+    CollectPolicy,
+)
 from taskraft_service.machine.failed_drivers import AppliedEntry, FailedDrivers
 from taskraft_service.machine.open_database import Database, FixedState, OpenDatabase
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
@@ -40,15 +46,6 @@ from taskraft_service.versions import (
 OWN_ENTRIES_MAX: Final = 256
 """Maximum number of own proposed entries whose decoded commands are kept; the others are
 decoded."""
-COLLECT_TASKS: Final = 4_000
-"""Number of changed tasks that triggers a batch; writing it takes some tens of milliseconds."""
-BACKLOG_ENTRIES: Final = 32
-"""Number of entries in one call of ``apply`` which shows that further entries wait. Batches then
-have more entries, because each batch has fixed costs; ``COLLECT_TASKS`` bounds them."""
-POSTPONED_BATCHES_MAX: Final = 16
-POSTPONED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Maximum number of postponed batches, and maximum total size of their entries. Beyond these
-limits, entries are applied only after the disk has caught up."""
 APPLIED_ITEMS_MAX: Final = 1_000
 """Number of tasks that entries change before the event loop can run other work."""
 NO_INDEX: Final = LogIndex(-1)
@@ -63,23 +60,6 @@ def _report_nowhere(_damage: Damage) -> None:
 
 def _use_no_view(_index: LogIndex, _version: DigestVersion, _state: FixedState) -> None:
     """Do nothing; receives views until the first request for a view."""
-
-
-@dataclass(slots=True, frozen=True)
-class CollectPolicy:
-    """Limits of the changes that are collected before they are written to RocksDB.
-
-    A batch is written when the first limit is reached. A batch can be postponed, because the log
-    has all changes: the machine postpones a batch that RocksDB would block. After
-    ``POSTPONED_BYTES_MAX``, entries wait for the disk instead.
-    """
-
-    entries: int
-    """Number of entries since the last batch; unlimited while a backlog is applied."""
-    span_ms: int
-    """Time since the last batch."""
-    tasks: int = COLLECT_TASKS
-    """Number of changed tasks; it bounds the pause of the event loop."""
 
 
 class QueueMachine:
@@ -300,9 +280,10 @@ class QueueMachine:
             # Write a batch after the first entry, so that a new member can get the state as a
             # snapshot.
             return True
-        pace, changed = self._pace, self.queue.changed_tasks
+        pace, (changed, fresh) = self._pace, self.queue.unwritten_tasks
         is_due = (
             changed >= pace.tasks
+            or (not is_backlog and fresh >= pace.fresh)
             or (not is_backlog and self.applied_index - written >= pace.entries)
             or self._monotonic_ms() >= self._collect_after_ms
         )

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
-from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
+from taskraft_service.machine.collect_policy import CollectPolicy
+from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.queue.entities.tube_driver import TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.memory import MemoryStore

@@ -14,7 +14,8 @@ from taskraft_service.cluster.cluster_members import info_of
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.drivers import installed_drivers
-from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
+from taskraft_service.machine.collect_policy import CollectPolicy
+from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.descriptors import current_shares
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import STATE_DIRECTORY, StateDirectory

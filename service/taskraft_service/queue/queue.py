@@ -278,9 +278,13 @@ class Queue(QueueReaders):
             state.audit.forget_old(audit_from_ms, limits)
 
     @property
-    def changed_tasks(self) -> int:
-        """Return the number of changed tasks that the next batch of writes covers."""
-        return len(self._state.dirty_tasks)
+    def unwritten_tasks(self) -> tuple[int, int]:
+        """Return how many changed tasks the next batch of writes covers, and how many are fresh.
+
+        A fresh task was put since the last batch, and no take has leased it.
+        """
+        state = self._state
+        return len(state.dirty_tasks), state.fresh_tasks
 
     def collect_writes(self) -> Iterable[Write]:
         """Return the changes since the last call, to be written in one batch.
@@ -296,7 +300,7 @@ class Queue(QueueReaders):
         Before the call, all changes must be collected, and the store must be converted. The state
         in memory has the same form for all formats.
         """
-        assert not self.changed_tasks
+        assert not self._state.dirty_tasks
         self._state.format = self._state.cluster.formats.state
         self.has_old_format = False
 

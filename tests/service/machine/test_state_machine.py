@@ -21,11 +21,8 @@ from taskraft_service.command_codecs.tubes import CREATE_TUBE
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.entries.log_entry import encode_entry
 from taskraft_service.machine import state_machine
-from taskraft_service.machine.state_machine import (
-    BACKLOG_ENTRIES,
-    CollectPolicy,
-    QueueMachine,
-)
+from taskraft_service.machine.collect_policy import BACKLOG_ENTRIES, CollectPolicy
+from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.queue.feed import chunk, feed_partition
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.sessions import KeepSessions
@@ -48,12 +45,12 @@ class Clock:
         return self.time_ms
 
 
-def machine_in(place, clock=None, entries=100, tasks=1_000_000, store=RocksStore):
+def machine_in(place, clock=None, entries=100, tasks=1_000_000, store=RocksStore, fresh=1_000_000):
     return QueueMachine(
         StateDirectory(place, "c", 1),
         lambda path: store(path, MIB, MIB),
         Limits(),
-        CollectPolicy(entries, 1_000, tasks),
+        CollectPolicy(entries, 1_000, tasks, fresh),
         clock or Clock(),
     )
 
@@ -178,6 +175,19 @@ def test_many_changes_are_collected_early(tmp_path):
     assert machine.snapshot_index == 6
     machine.apply(puts(9, 9, 40))
     assert machine.snapshot_index == 9
+    machine.abandon()
+
+
+def test_new_tasks_are_collected_earlier_than_other_changes(tmp_path):
+    machine = machine_in(tmp_path / "state", entries=1_000, tasks=400, fresh=100)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 8, 40))
+    assert machine.snapshot_index == 6
+    machine.apply(puts(9, 9, 40))
+    assert machine.snapshot_index == 9
+    machine.apply(puts(10, 9 + BACKLOG_ENTRIES, 9))
+    assert machine.snapshot_index == 9, "nobody waits for a backlog"
     machine.abandon()
 
 

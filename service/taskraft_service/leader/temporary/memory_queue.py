@@ -75,7 +75,8 @@ class MemoryQueue:
         queue = self.queue
         results = queue.apply(queue.applied_index + 1, max(now_ms, queue.now_ms), commands)
         self._fresh_bytes += sum(growth_bytes(command) for command in commands)
-        if queue.changed_tasks >= COLLECT_TASKS or self._fresh_bytes >= COLLECT_BYTES:
+        changed, _ = queue.unwritten_tasks
+        if changed >= COLLECT_TASKS or self._fresh_bytes >= COLLECT_BYTES:
             self._collect()
         return results
 

@@ -58,6 +58,7 @@ def collect_tasks(state: QueueState, writes: list[Write]) -> None:
                 delete_outside(task, outside)
             del task.tube.tasks[task.id]
     state.dirty_tasks.clear()
+    state.fresh_tasks = 0
     living.append_to(writes)
     writes += outside
     delete_tasks(gone, writes)

@@ -50,6 +50,10 @@ class WorkingSet:
         self._sessions = sessions
         self.dirty_tasks: list[QueueTask] = []
         """Tasks that differ from their stored records."""
+        self.fresh_tasks = 0
+        """Number of these tasks that were put and not taken since the last batch of writes; a few
+        may have ended.
+        """
         self.resident_bytes = 0
         """Bytes of task content in memory."""
 

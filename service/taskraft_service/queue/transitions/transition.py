@@ -100,6 +100,7 @@ def _insert(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) -> i
         if task.body is not None:
             resident_bytes += len(task.body)
     state.dirty_tasks += tasks
+    state.fresh_tasks += len(tasks)
     state.resident_bytes += resident_bytes
     return payload_bytes
 
@@ -142,6 +143,8 @@ def _start_leases(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]
         if not task.dirty:  # no ``touch_task``: a task that is being taken is in memory
             task.dirty = True
             state.dirty_tasks.append(task)
+        elif task.written is None:
+            state.fresh_tasks -= 1
         token += 1
         task.token = token
         task.since_ms = now_ms

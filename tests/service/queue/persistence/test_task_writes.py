@@ -104,3 +104,15 @@ def test_many_neighbours_are_deleted_with_two_ranges(kind):
     writes = node.collect()
     assert sum(isinstance(write, RangeDeletion) for write in writes) == 2
     assert [task.id for task in node.queue.list_tasks("a", (), 0, 10)] == [1, 100]
+
+
+def test_tasks_are_fresh_until_they_are_taken_or_written():
+    node = Node(TubeKind.FIFO, 32)
+    node.apply(Put("a", [PLAIN] * 5))
+    assert node.queue.unwritten_tasks == (5, 5)
+    node.apply(Take(["a"], "s", tasks_max=2))
+    assert node.queue.unwritten_tasks == (5, 3)
+    node.collect()
+    assert node.queue.unwritten_tasks == (0, 0)
+    node.apply(Take(["a"], "s"))
+    assert node.queue.unwritten_tasks == (1, 0), "the store has this task"
