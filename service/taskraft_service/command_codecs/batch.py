@@ -13,8 +13,7 @@ from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.command_codecs.selected_tasks import BURY, DELETE, KICK, MOVE, UPDATE
 from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.queue.entities.ownership import EVERYBODY
-from taskraft_service.queue.operations.batch import ExecuteBatch
-from taskraft_service.queue.operations.batch_checks import BatchOperation
+from taskraft_service.queue.operations.batch import BatchOperation, ExecuteBatch
 from taskraft_service.queue.operations.registry import Command
 
 _OPERATIONS: Final = pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER

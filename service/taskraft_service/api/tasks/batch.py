@@ -22,8 +22,7 @@ from taskraft_service.api.tasks.put_checks import check_put
 from taskraft_service.api.tasks.settle_checks import adds_content, check_settle
 from taskraft_service.command_codecs.batch import BATCH
 from taskraft_service.leader.command_submitter import AppliedCommand
-from taskraft_service.queue.operations.batch import BatchResult
-from taskraft_service.queue.operations.batch_checks import BatchOutcome
+from taskraft_service.queue.operations.batch import BatchOutcome, BatchResult
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.queue.operations.settlements import SettleResult
 

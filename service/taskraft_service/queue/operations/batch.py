@@ -1,27 +1,27 @@
 """Execute several operations in one command, all or none.
 
-All operations are checked before any operation is executed; see ``batch_checks.py``.
+All operations are checked before any is executed, so that none is refused later; see
+``batch_draft.py``. ``PARTS`` has the operations that a batch can have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final, assert_never
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from taskraft_service.queue.entities.new_task import TaskReference
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, first_of, within
-from taskraft_service.queue.operations import kick_bury_delete
-from taskraft_service.queue.operations import move as move_module
-from taskraft_service.queue.operations import put as put_module
-from taskraft_service.queue.operations import settle as settle_module
-from taskraft_service.queue.operations import update_tasks as update_module
-from taskraft_service.queue.operations.batch_checks import (
-    BATCH_BRANCHES,
-    BatchChecks,
-    BatchOperation,
-    BatchOutcome,
+from taskraft_service.queue.operations import (
+    kick_bury_delete,
+    move,
+    put,
+    settle,
+    update_tasks,
 )
+from taskraft_service.queue.operations.batch_checks import check_put, check_settle
+from taskraft_service.queue.operations.batch_draft import BatchDraft
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     AnswerCodec,
@@ -30,23 +30,24 @@ from taskraft_service.queue.operations.command_definition import (
     Violation,
     shown_answer,
 )
-from taskraft_service.queue.operations.kick_bury_delete import (
-    Bury,
-    Delete,
-    Kick,
-    bury,
-    delete,
-    kick,
-)
-from taskraft_service.queue.operations.move import Move, move_tasks
-from taskraft_service.queue.operations.put import Put, PutResult, put
-from taskraft_service.queue.operations.settle import settle_checked
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
+from taskraft_service.queue.operations.move import Move
+from taskraft_service.queue.operations.put import Put, PutResult
 from taskraft_service.queue.operations.settlements import Settle, SettleResult
-from taskraft_service.queue.operations.update_tasks import UpdateTasks, update_tasks
+from taskraft_service.queue.operations.task_change import (
+    SelectsTasks,
+    TaskChange,
+    apply_selected,
+    check_selected,
+)
+from taskraft_service.queue.operations.update_tasks import UpdateTasks
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import Side, SideLookup, union_of_sides
 from taskraft_service.queue.store.fields import Blobs
 from taskraft_service.queue.values import value
+
+BatchOperation: TypeAlias = Put | Settle | Kick | Bury | Delete | UpdateTasks | Move
+BatchOutcome: TypeAlias = PutResult | SettleResult | CountResult
 
 
 @value
@@ -71,21 +72,83 @@ class BatchResult:
     results: Sequence[BatchOutcome]
 
 
+C = TypeVar("C")
+R = TypeVar("R")
+S = TypeVar("S", bound=SelectsTasks)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPart(Generic[C, R]):
+    """How a command is an operation of a batch.
+
+    Args:
+        branch: name of the operation in the contract.
+        definition: definition of the command.
+        check: adds the operation to a draft; returns why it cannot be executed, or None.
+        apply: executes a checked operation.
+    """
+
+    branch: str
+    definition: CommandDefinition[C, R]
+    check: Callable[[BatchDraft, C], Refusal | None]
+    apply: Callable[[BatchDraft, C], R | Refusal]
+
+
+def _apply_put(draft: BatchDraft, command: Put) -> PutResult | Refusal:
+    result = put.put(draft.state, command, draft.placed, is_admitted=True)
+    if isinstance(result, PutResult):
+        draft.placed += [TaskReference(command.tube, task_id) for task_id in result.ids]
+    return result
+
+
+def _apply_settle(draft: BatchDraft, command: Settle) -> SettleResult:
+    return settle.settle_checked(draft.state, command)
+
+
+def _part(
+    branch: str, definition: CommandDefinition[S, CountResult], change: TaskChange[S]
+) -> BatchPart[S, CountResult]:
+    """Return the part of a command that changes selected tasks."""
+    return BatchPart(
+        branch, definition, partial(check_selected, change), partial(apply_selected, change)
+    )
+
+
+PARTS: Final[Mapping[type, BatchPart[Any, Any]]] = {
+    part.definition.command: part
+    for part in (
+        BatchPart("put", put.DEFINITION, check_put, _apply_put),
+        BatchPart("settle", settle.DEFINITION, check_settle, _apply_settle),
+        _part("kick", kick_bury_delete.KICK, kick_bury_delete.KICKING),
+        _part("bury", kick_bury_delete.BURY, kick_bury_delete.BURYING),
+        _part("delete", kick_bury_delete.DELETE, kick_bury_delete.DELETING),
+        _part("update", update_tasks.DEFINITION, update_tasks.UPDATING),
+        _part("move", move.DEFINITION, move.MOVING),
+    )
+}
+"""The parts of batches by the type of their command."""
+
+
 def execute_batch(state: QueueState, command: ExecuteBatch) -> BatchResult | Refusal:
     """Execute all operations, or return the first refusal with the violations of all."""
-    check = BatchChecks(state)
+    draft = BatchDraft(state)
     refusals = [
         _of_operation(place, operation, refusal)
         for place, operation in enumerate(command.operations)
-        if (refusal := check.refusal_of_operation(operation)) is not None
+        if (refusal := PARTS[type(operation)].check(draft, operation)) is not None
     ]
     if refusals:
         return first_of(refusals)
-    refusal = check.room.refusal()
+    refusal = draft.room.refusal()
     if refusal is not None:
         return refusal
-    placed: list[TaskReference] = []
-    return BatchResult([_do(state, operation, placed) for operation in command.operations])
+    return BatchResult([_apply(draft, operation) for operation in command.operations])
+
+
+def _apply(draft: BatchDraft, operation: BatchOperation) -> BatchOutcome:
+    result: BatchOutcome | Refusal = PARTS[type(operation)].apply(draft, operation)
+    assert not isinstance(result, Refusal), f"a checked operation was refused: {result}"
+    return result
 
 
 def _of_operation(place: int, operation: BatchOperation, refusal: Refusal) -> Refusal:
@@ -96,51 +159,12 @@ def _of_operation(place: int, operation: BatchOperation, refusal: Refusal) -> Re
         metadata["field"] = path
         return replace(refusal, metadata=metadata, violations=((path, refusal.message),))
     refusal = replace(refusal, metadata=metadata)
-    return within(refusal, f"{path}.{BATCH_BRANCHES[type(operation)]}.")
+    return within(refusal, f"{path}.{PARTS[type(operation)].branch}.")
 
 
-def _do(state: QueueState, operation: BatchOperation, placed: list[TaskReference]) -> BatchOutcome:
-    """Execute a checked operation; ``placed`` has the tasks of the earlier puts."""
-    result: BatchOutcome | Refusal
-    match operation:
-        case Put():
-            result = put(state, operation, placed, is_admitted=True)
-            if isinstance(result, PutResult):
-                placed += [TaskReference(operation.tube, task_id) for task_id in result.ids]
-        case Settle():
-            return settle_checked(state, operation)
-        case Kick():
-            result = kick(state, operation, is_admitted=True)
-        case Bury():
-            result = bury(state, operation)
-        case Delete():
-            result = delete(state, operation)
-        case UpdateTasks():
-            result = update_tasks(state, operation, is_admitted=True)
-        case Move():
-            result = move_tasks(state, operation, is_admitted=True)
-        case _:
-            assert_never(operation)
-    assert not isinstance(result, Refusal), f"a checked operation was refused: {result}"
-    return result
-
-
-BATCHABLE: Final[Mapping[type, CommandDefinition[Any, Any]]] = {
-    definition.command: definition
-    for definition in (
-        put_module.DEFINITION,
-        settle_module.DEFINITION,
-        kick_bury_delete.KICK,
-        kick_bury_delete.BURY,
-        kick_bury_delete.DELETE,
-        update_module.DEFINITION,
-        move_module.DEFINITION,
-    )
-}
-"""Definitions of the commands that a batch can hold, by type."""
 _ANSWER_OF: Final[Mapping[type, AnswerCodec[Any]]] = {
-    PutResult: put_module.ANSWER,
-    SettleResult: settle_module.ANSWER,
+    PutResult: put.ANSWER,
+    SettleResult: settle.ANSWER,
     CountResult: COUNT_ANSWER,
 }
 _ANSWERS: Final = {kind: codec for codec in _ANSWER_OF.values() for kind in codec.kinds}
@@ -149,14 +173,15 @@ _ANSWERS: Final = {kind: codec for codec in _ANSWER_OF.values() for kind in code
 def _predict(prediction: ReadyPrediction, command: ExecuteBatch) -> None:
     nested = ReadyPrediction(prediction.state, prediction.now_ms)
     for operation in command.operations:
-        BATCHABLE[type(operation)].predict(nested, operation)
+        PARTS[type(operation)].definition.predict(nested, operation)
     for tube, tasks in nested.counts().items():
         prediction.add_put(tube, tasks)
 
 
 def _side(command: ExecuteBatch, side_lookup: SideLookup) -> Side:
     return union_of_sides(
-        BATCHABLE[type(operation)].side(operation, side_lookup) for operation in command.operations
+        PARTS[type(operation)].definition.side(operation, side_lookup)
+        for operation in command.operations
     )
 
 
@@ -165,20 +190,20 @@ def _side_violations(
 ) -> Iterator[Violation]:
     """Yield the operations on temporary tubes if others address replicated tubes."""
     for place, operation in enumerate(command.operations):
-        definition = BATCHABLE[type(operation)]
-        of_operation = definition.side(operation, side_lookup)
+        part = PARTS[type(operation)]
+        of_operation = part.definition.side(operation, side_lookup)
         field = f"operations[{place}]"
         if side is Side.BOTH and Side.MEMORY in of_operation:
             yield field, "names a temporary tube, but other operations name replicated tubes"
         else:
-            path = f"{field}.{BATCH_BRANCHES[type(operation)]}."
-            yield from definition.side_violations(
+            path = f"{field}.{part.branch}."
+            yield from part.definition.side_violations(
                 operation, of_operation or side, side_lookup, path
             )
 
 
 def _growth_bytes(command: ExecuteBatch) -> int:
-    return sum([BATCHABLE[type(one)].growth_bytes(one) for one in command.operations])
+    return sum([PARTS[type(one)].definition.growth_bytes(one) for one in command.operations])
 
 
 def _parts_of(answer: BatchResult) -> Sequence[bytes]:
@@ -202,5 +227,7 @@ DEFINITION: Final = CommandDefinition(
     answer=shown_answer(31, _show, Blobs("parts", of=_parts_of)),
     side_violations=_side_violations,
     growth_bytes=_growth_bytes,
-    items=lambda command: sum([BATCHABLE[type(one)].items(one) for one in command.operations]),
+    items=lambda command: sum(
+        [PARTS[type(one)].definition.items(one) for one in command.operations]
+    ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from taskraft_service.queue.entities.event_cause import failure_cause
@@ -18,6 +19,7 @@ from taskraft_service.queue.entities.task_state import (
 from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
 from taskraft_service.queue.entities.tube_counters import CountedOperation
+from taskraft_service.queue.operations.batch_draft import BatchDraft
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
@@ -27,19 +29,15 @@ from taskraft_service.queue.operations.command_definition import (
     tubes_of_end,
 )
 from taskraft_service.queue.operations.lease_returns import begin_return
-from taskraft_service.queue.operations.selection import (
-    Selector,
-    at_most,
-    change_each,
-    selected_items,
-)
+from taskraft_service.queue.operations.selection import Selector, at_most, selected_items
+from taskraft_service.queue.operations.task_change import TaskChange, change_selected
 from taskraft_service.queue.state.lease_returns import LeaseReturn
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.transitions.endings import bury as bury_task
-from taskraft_service.queue.transitions.endings import end
+from taskraft_service.queue.transitions.endings import bury, end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (
     TaskUpdate,
+    growth,
     refusal_of_change,
     refusal_of_content,
     refusal_of_growth,
@@ -103,34 +101,33 @@ class Delete:
     request_hash: int = 0
 
 
-def kick(state: QueueState, command: Kick, *, is_admitted: bool = False) -> CountResult | Refusal:
-    """Make buried tasks READY or DELAYED: selected tasks, or the first by priority and id.
-
-    ``is_admitted``: the capacity of the tube is not checked, because a batch has checked it.
-    """
+def kick(state: QueueState, command: Kick) -> CountResult | Refusal:
+    """Make buried tasks READY or DELAYED: selected tasks, or the first by priority and id."""
+    if command.selector is not None:
+        return change_selected(KICKING, state, command)
     tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     refusal = refusal_of_change(tube, command.delay_ms, command.update)
-    if refusal is not None:
-        return refusal
-    if command.selector is None:
-        return _kick_first(state, tube, command)
+    return refusal or _kick_first(state, tube, command)
 
-    def change(task: QueueTask) -> bool | Refusal:
-        if task.state is not BURIED:
-            return wrong_state(task)
-        refusal = refusal_of_content(state, task, command.update)
-        if refusal is None and not is_admitted:
-            refusal = refusal_of_growth(state, task, command.update)
-        if refusal is not None:
-            return refusal
-        leave_order(task)
-        _kick(state, task, command)
-        tube.counters.note(CountedOperation.DIG)
-        return True
 
-    return change_each(state, tube, command.selector, (BURIED,), change)
+def _kick_selected(state: QueueState, task: QueueTask, command: Kick) -> bool:
+    leave_order(task)
+    _kick(state, task, command)
+    task.tube.counters.note(CountedOperation.DIG)
+    return True
+
+
+def _refusal_to_kick(state: QueueState, task: QueueTask, command: Kick) -> Refusal | None:
+    if task.state is not BURIED:
+        return wrong_state(task)
+    return refusal_of_content(state, task, command.update)
+
+
+def _claim_growth(draft: BatchDraft, task: QueueTask, command: Kick) -> None:
+    if task.tube.has_capacity:
+        draft.room.add(task.tube, 0, growth(draft.state, task, command.update))
 
 
 def _kick_first(state: QueueState, tube: QueueTube, command: Kick) -> CountResult:
@@ -164,38 +161,46 @@ def _kick(state: QueueState, task: QueueTask, command: Kick) -> None:
     transition(state, task.tube, (task,), operation)
 
 
-def bury(state: QueueState, command: Bury) -> CountResult | Refusal:
-    """Bury ready and delayed tasks; tasks that are buried already are not counted."""
-    tube = state.tubes.find(command.tube)
-    if isinstance(tube, Refusal):
-        return tube
-    failure = command.failure
-    cause = failure_cause(failure)
-
-    def change(task: QueueTask) -> bool | Refusal:
-        if task.state is BURIED:
-            return False
-        if task.state not in (READY, DELAYED):
-            return wrong_state(task)
-        leave_order(task)
-        bury_task(state, task, Operation.BURY, failure, cause)
-        return True
-
-    return change_each(state, tube, command.selector, (READY, DELAYED), change)
+def _bury(state: QueueState, task: QueueTask, command: Bury) -> bool:
+    if task.state is BURIED:
+        return False
+    leave_order(task)
+    bury(state, task, Operation.BURY, command.failure, failure_cause(command.failure))
+    return True
 
 
-def delete(state: QueueState, command: Delete) -> CountResult | Refusal:
-    """Remove tasks in any state; the lease of a taken task becomes stale."""
-    tube = state.tubes.find(command.tube)
-    if isinstance(tube, Refusal):
-        return tube
+def _refusal_to_bury(_state: QueueState, task: QueueTask, _command: Bury) -> Refusal | None:
+    return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
 
-    def change(task: QueueTask) -> bool:
-        leave_order(task)
-        end(state, task, Operation.DELETE, TaskOutcome.DELETED)
-        return True
 
-    return change_each(state, tube, command.selector, STATES, change)
+def _delete(state: QueueState, task: QueueTask, _command: Delete) -> bool:
+    """Remove a task in any state; the lease of a taken task becomes stale."""
+    leave_order(task)
+    end(state, task, Operation.DELETE, TaskOutcome.DELETED)
+    return True
+
+
+def _free(draft: BatchDraft, task: QueueTask, _command: Delete) -> None:
+    draft.keys.free(task, is_kept=False)
+    draft.room.add(task.tube, -1, -task.payload_bytes)
+
+
+KICKING: Final[TaskChange[Kick]] = TaskChange(
+    states=lambda _: (BURIED,),
+    apply=_kick_selected,
+    refusal=_refusal_to_kick,
+    refusal_of_all=lambda _, tube, command: refusal_of_change(
+        tube, command.delay_ms, command.update
+    ),
+    claim=_claim_growth,
+    is_bounded=True,
+)
+BURYING: Final[TaskChange[Bury]] = TaskChange(
+    states=lambda _: (READY, DELAYED), apply=_bury, refusal=_refusal_to_bury
+)
+DELETING: Final[TaskChange[Delete]] = TaskChange(
+    states=lambda _: STATES, apply=_delete, claim=_free
+)
 
 
 def release_all(state: QueueState, command: ReleaseAll) -> CountResult | Refusal:
@@ -241,7 +246,7 @@ KICK: Final = CommandDefinition(
 )
 BURY: Final = CommandDefinition(
     Bury,
-    bury,
+    partial(change_selected, BURYING),
     predict=_predict_end,
     side=side_of_tube,
     answer=COUNT_ANSWER,
@@ -249,7 +254,7 @@ BURY: Final = CommandDefinition(
 )
 DELETE: Final = CommandDefinition(
     Delete,
-    delete,
+    partial(change_selected, DELETING),
     predict=_predict_end,
     side=side_of_tube,
     answer=COUNT_ANSWER,

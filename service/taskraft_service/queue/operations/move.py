@@ -7,13 +7,15 @@ moves with the task. A refusal concerns one task only.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from taskraft_service.queue.entities.instants import after, lengthened, postponed
-from taskraft_service.queue.entities.refusal import CountResult, Refusal, invalid, key_taken
+from taskraft_service.queue.entities.refusal import Refusal, invalid
 from taskraft_service.queue.entities.retry_policy import Position
-from taskraft_service.queue.entities.task_state import BURIED, DELAYED, FINISHED, READY
+from taskraft_service.queue.entities.task_state import BURIED, DELAYED, READY
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, wrong_state
+from taskraft_service.queue.operations.batch_draft import BatchDraft
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
@@ -22,12 +24,8 @@ from taskraft_service.queue.operations.command_definition import (
     side_of_tube,
     tubes_of_end,
 )
-from taskraft_service.queue.operations.selection import (
-    Selector,
-    at_most,
-    change_each,
-    selected_items,
-)
+from taskraft_service.queue.operations.selection import Selector, at_most, selected_items
+from taskraft_service.queue.operations.task_change import TaskChange, change_selected
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import ACROSS, Side, SideLookup, refusal_of_target
 from taskraft_service.queue.transitions.moving import move_to, refusal_of_all, refusal_to_receive
@@ -35,7 +33,6 @@ from taskraft_service.queue.transitions.transition import leave_order
 from taskraft_service.queue.transitions.updating import (
     TaskUpdate,
     growth,
-    holder,
     refusal_of_change,
     refusal_of_content,
     set_delay,
@@ -76,39 +73,7 @@ MOVABLE: Final = (READY, DELAYED, BURIED)
 """States of tasks that can be moved. HELD tasks are not in an order yet."""
 
 
-def move_tasks(
-    state: QueueState, command: Move, *, is_admitted: bool = False
-) -> CountResult | Refusal:
-    """Move tasks to a tube, or return dead letters to their tubes of origin.
-
-    When dead letters are returned, other tasks are not counted. ``is_admitted``: the capacity is
-    not checked, because a batch has checked it.
-    """
-    tube = state.tubes.find(command.tube)
-    if isinstance(tube, Refusal):
-        return tube
-    refusal = refusal_of_move(state, tube, command)
-    if refusal is not None:
-        return refusal
-
-    def change(task: QueueTask) -> bool | Refusal:
-        target = target_of(state, task, command)
-        if target is None or isinstance(target, Refusal):
-            return target or False
-        refusal = refusal_to_move(state, task, target, command) or refusal_of_key(
-            state, target, key_there(task, target)
-        )
-        if refusal is None and not is_admitted:
-            payload_bytes = task.payload_bytes + growth(state, task, command.update)
-            refusal = target.refusal_to_grow(1, payload_bytes)
-        if refusal is None:
-            _move(state, task, target, command)
-        return refusal or True
-
-    return change_each(state, tube, command.selector, MOVABLE, change)
-
-
-def target_of(state: QueueState, task: QueueTask, command: Move) -> QueueTube | Refusal | None:
+def _target_of(state: QueueState, task: QueueTask, command: Move) -> QueueTube | Refusal | None:
     """Return the target tube of a task, a refusal, or None if the task stays."""
     if task.state not in MOVABLE:
         return wrong_state(task)
@@ -122,7 +87,7 @@ def _origin_of(task: QueueTask) -> str:
     return "" if origin is None else origin.tube
 
 
-def key_there(task: QueueTask, target: QueueTube) -> tuple[str, ...]:
+def _key_there(task: QueueTask, target: QueueTube) -> tuple[str, ...]:
     """Return the unique key that a task has after a move to ``target``.
 
     A dead letter that returns to its tube of origin gets its former key back; other tasks keep
@@ -134,7 +99,7 @@ def key_there(task: QueueTask, target: QueueTube) -> tuple[str, ...]:
     return task.extras.unique_key
 
 
-def refusal_of_move(state: QueueState, tube: QueueTube, command: Move) -> Refusal | None:
+def _refusal_of_target(state: QueueState, tube: QueueTube, command: Move) -> Refusal | None:
     """Return why no task can be moved to the named tube, or None."""
     if not command.move_to:
         return None
@@ -150,10 +115,11 @@ def refusal_of_move(state: QueueState, tube: QueueTube, command: Move) -> Refusa
     )
 
 
-def refusal_to_move(
-    state: QueueState, task: QueueTask, target: QueueTube, command: Move
-) -> Refusal | None:
+def _refusal_to_move(state: QueueState, task: QueueTask, command: Move) -> Refusal | None:
     """Return why one task cannot be moved; its key and the capacity are not checked."""
+    target = _target_of(state, task, command)
+    if target is None or isinstance(target, Refusal):
+        return target
     return (
         refusal_to_receive(state, target, task)
         or refusal_of_change(target, command.delay_ms or 0, command.update)
@@ -161,20 +127,31 @@ def refusal_to_move(
     )
 
 
-def refusal_of_key(state: QueueState, target: QueueTube, key: tuple[str, ...]) -> Refusal | None:
-    """Return why a task cannot have a unique key in a tube, or None."""
-    other = holder(state, target, key) if key else None
-    return None if other is None or other.state in FINISHED else key_taken(other.id)
+def _claim_place(draft: BatchDraft, task: QueueTask, command: Move) -> Refusal | None:
+    """Free the place of a task, and claim its place in the target tube."""
+    target = _target_of(draft.state, task, command)
+    if not isinstance(target, QueueTube):
+        return None
+    draft.keys.free(task, is_kept=False)
+    draft.room.add(task.tube, -1, -task.payload_bytes)
+    if target.has_capacity:
+        more_bytes = growth(draft.state, task, command.update)
+        draft.room.add(target, 1, task.payload_bytes + more_bytes)
+    key = _key_there(task, target)
+    return draft.keys.move(target, key) if key else None
 
 
-def _move(state: QueueState, task: QueueTask, target: QueueTube, command: Move) -> None:
-    """Move a task; the capacity was checked.
+def _move(state: QueueState, task: QueueTask, command: Move) -> bool:
+    """Move a task, whose times are set on arrival; return False if the task stays.
 
-    Its times are set on arrival.
+    When dead letters are returned, other tasks stay.
     """
+    target = _target_of(state, task, command)
+    if not isinstance(target, QueueTube):
+        return False
     leave_order(task)
     now_ms, update = state.now_ms, command.update
-    key = key_there(task, target)
+    key = _key_there(task, target)
     delay_ms = command.delay_ms
     if delay_ms is None:
         delay_ms = max(task.visible_at_ms - now_ms, 0) if task.state is DELAYED else 0
@@ -196,6 +173,17 @@ def _move(state: QueueState, task: QueueTask, target: QueueTube, command: Move) 
         # The leader's prediction cannot know the tube of origin of a dead letter.
         state.signals.signal_ready(target)
     move_to(state, task, target, delay_ms, command.position, key)
+    return True
+
+
+MOVING: Final[TaskChange[Move]] = TaskChange(
+    states=lambda _: MOVABLE,
+    apply=_move,
+    refusal=_refusal_to_move,
+    refusal_of_all=_refusal_of_target,
+    claim=_claim_place,
+    is_bounded=True,
+)
 
 
 def _predict(prediction: ReadyPrediction, command: Move) -> None:
@@ -223,7 +211,7 @@ def _growth_bytes(command: Move) -> int:
 
 DEFINITION: Final = CommandDefinition(
     Move,
-    move_tasks,
+    partial(change_selected, MOVING),
     predict=_predict,
     side=side_of_tube,
     answer=COUNT_ANSWER,

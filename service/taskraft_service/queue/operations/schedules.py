@@ -19,7 +19,8 @@ from taskraft_service.queue.entities.quotas import share_refusal, total_refusal
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.entities.task_state import OPEN
 from taskraft_service.queue.entities.tube import QueueTask
-from taskraft_service.queue.operations.batch_checks import BatchChecks
+from taskraft_service.queue.operations.batch_checks import check_put
+from taskraft_service.queue.operations.batch_draft import BatchDraft
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
@@ -29,10 +30,11 @@ from taskraft_service.queue.operations.command_definition import (
     replicated,
     shown_answer,
 )
-from taskraft_service.queue.operations.kick_bury_delete import Delete, delete
+from taskraft_service.queue.operations.kick_bury_delete import DELETING, Delete
 from taskraft_service.queue.operations.put import Put, PutResult, put
 from taskraft_service.queue.operations.put_plan import refusal_of_stored
 from taskraft_service.queue.operations.selection import ByIds
+from taskraft_service.queue.operations.task_change import apply_selected, check_selected
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.schedule_registry import (
     Overlap,
@@ -263,15 +265,15 @@ def _put(state: QueueState, schedule: TaskSchedule, slot: ScheduledTime) -> bool
 def _put_instead(state: QueueState, before: QueueTask, addition: Put) -> PutResult | Refusal:
     """Replace a task, using its key and capacity; keep the old task if the put is refused."""
     removal = Delete(before.tube.name, ByIds([before.id]))
-    checks = BatchChecks(state)
+    draft = BatchDraft(state)
     refusal = (
-        checks.refusal_of_operation(removal)
-        or checks.refusal_of_operation(addition)
-        or checks.room.refusal()
+        check_selected(DELETING, draft, removal)
+        or check_put(draft, addition)
+        or draft.room.refusal()
     )
     if refusal is not None:
         return refusal
-    delete(state, removal)
+    apply_selected(DELETING, draft, removal)
     return put(state, addition, is_admitted=True)
 
 

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS, after, lengthened
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
-from taskraft_service.queue.entities.refusal import CountResult, Refusal
+from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, State
 from taskraft_service.queue.entities.tube import QueueTask, wrong_state
+from taskraft_service.queue.operations.batch_draft import BatchDraft
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
     ReadyPrediction,
     side_of_tube,
 )
-from taskraft_service.queue.operations.selection import (
-    Selector,
-    at_most,
-    change_each,
-    selected_items,
-)
+from taskraft_service.queue.operations.selection import Selector, at_most, selected_items
+from taskraft_service.queue.operations.task_change import TaskChange, change_selected
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (
     TaskUpdate,
+    growth,
     refusal_of_attributes,
     refusal_of_content,
-    refusal_of_growth,
     set_delay,
     update_task,
 )
@@ -55,47 +53,28 @@ CIRCULATING: Final = (READY, DELAYED)
 """Waiting states in which a delay is supported."""
 
 
-def update_tasks(
-    state: QueueState, command: UpdateTasks, *, is_admitted: bool = False
-) -> CountResult | Refusal:
-    """Change waiting tasks; only a new delay, or delay 0, changes their state.
-
-    ``is_admitted``: the capacity is not checked, because a batch has checked it.
-    """
-    tube = state.tubes.find(command.tube)
-    if isinstance(tube, Refusal):
-        return tube
-    update = command.update
-    refusal = refusal_of_attributes(tube, update)
-    if refusal is not None:
-        return refusal
-    states = _states(update)
-
-    def change(task: QueueTask) -> bool | Refusal:
-        refusal = refusal_of_update(state, task, update)
-        if refusal is None and not is_admitted:
-            refusal = refusal_of_growth(state, task, update)
-        if refusal is None:
-            _update_one(state, task, update)
-        return refusal or True
-
-    return change_each(state, tube, command.selector, states, change)
-
-
-def _states(update: TaskUpdate) -> Sequence[State]:
+def _states(command: UpdateTasks) -> Sequence[State]:
     """Return the states that an update supports."""
-    return WAITING if update.delay_ms is None else CIRCULATING
+    return WAITING if command.update.delay_ms is None else CIRCULATING
 
 
-def refusal_of_update(state: QueueState, task: QueueTask, update: TaskUpdate) -> Refusal | None:
-    """Return why one task cannot be updated, or None."""
-    if task.state not in _states(update):
+def _refusal_to_update(state: QueueState, task: QueueTask, command: UpdateTasks) -> Refusal | None:
+    if task.state not in _states(command):
         return wrong_state(task)
-    return refusal_of_content(state, task, update)
+    return refusal_of_content(state, task, command.update)
 
 
-def _update_one(state: QueueState, task: QueueTask, update: TaskUpdate) -> None:
-    """Update a task and append an event; an unchanged state keeps its start time."""
+def _claim_growth(draft: BatchDraft, task: QueueTask, command: UpdateTasks) -> None:
+    if task.tube.has_capacity:
+        draft.room.add(task.tube, 0, growth(draft.state, task, command.update))
+
+
+def _update(state: QueueState, task: QueueTask, command: UpdateTasks) -> bool:
+    """Update a task and append an event; only a new delay, or delay 0, changes the state.
+
+    A task whose state is unchanged keeps its start time.
+    """
+    update = command.update
     leave_order(task)
     operation = Operation.UPDATE
     if update.delay_ms is not None:
@@ -109,6 +88,17 @@ def _update_one(state: QueueState, task: QueueTask, update: TaskUpdate) -> None:
         task.ttl_ms = lengthened(task.ttl_ms, task.visible_at_ms - state.now_ms)
         task.expire_at_ms = after(state.now_ms, task.ttl_ms)
     transition(state, task.tube, (task,), operation)
+    return True
+
+
+UPDATING: Final[TaskChange[UpdateTasks]] = TaskChange(
+    states=_states,
+    apply=_update,
+    refusal=_refusal_to_update,
+    refusal_of_all=lambda _, tube, command: refusal_of_attributes(tube, command.update),
+    claim=_claim_growth,
+    is_bounded=True,
+)
 
 
 def _predict(prediction: ReadyPrediction, command: UpdateTasks) -> None:
@@ -121,7 +111,7 @@ def _growth_bytes(command: UpdateTasks) -> int:
 
 DEFINITION: Final = CommandDefinition(
     UpdateTasks,
-    update_tasks,
+    partial(change_selected, UPDATING),
     predict=_predict,
     side=side_of_tube,
     answer=COUNT_ANSWER,

@@ -159,3 +159,9 @@ def set_delay(state: QueueState, task: QueueTask, delay_ms: int) -> None:
         shift_ms = task.visible_at_ms - was_visible_at_ms
         task.ttl_ms = min(max(task.ttl_ms + shift_ms, 0), FOREVER_MS)
         task.expire_at_ms = min(max(task.expire_at_ms + shift_ms, now_ms), NEVER_MS)
+
+
+def refusal_of_key(state: QueueState, target: QueueTube, key: tuple[str, ...]) -> Refusal | None:
+    """Return why a task cannot have a unique key in a tube, or None."""
+    other = holder(state, target, key) if key else None
+    return None if other is None or other.state in FINISHED else key_taken(other.id)

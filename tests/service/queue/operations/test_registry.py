@@ -5,9 +5,9 @@ from typing import get_args
 
 import pytest
 
+from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.command_codecs.registry import DECODERS
-from taskraft_service.queue.operations.batch import BATCHABLE
-from taskraft_service.queue.operations.batch_checks import BATCH_BRANCHES, BatchOperation
+from taskraft_service.queue.operations.batch import PARTS, BatchOperation
 from taskraft_service.queue.operations.command_definition import Idempotent
 from taskraft_service.queue.operations.registry import (
     ANSWERS,
@@ -40,8 +40,10 @@ def test_the_first_bytes_of_kept_answers_are_unique():
     assert sum(len(codec.kinds) for codec in codecs.values()) == len(ANSWERS)
 
 
-def test_each_operation_of_a_batch_has_a_definition_and_a_name():
-    assert set(get_args(BatchOperation)) == set(BATCHABLE) == set(BATCH_BRANCHES)
+def test_each_operation_of_a_batch_is_part_of_the_contract():
+    assert set(get_args(BatchOperation)) == set(PARTS)
+    branches = pb.BatchOperation.DESCRIPTOR.oneofs[0].fields
+    assert [part.branch for part in PARTS.values()] == [branch.name for branch in branches]
 
 
 NAMED_BY = {

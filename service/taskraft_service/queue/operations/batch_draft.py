@@ -1,17 +1,23 @@
-"""Track the tasks that the operations of a batch name, and the unique keys that they claim."""
+"""Track what the operations of a batch need: tasks, unique keys and capacity.
+
+All operations are checked before any is executed. The check is exact, because no two operations
+change the same task. Only capacity and unique keys depend on several operations. The capacity is
+estimated for all of them together, and the claimed and freed keys are tracked.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.new_task import NewTask, TaskReference
 from taskraft_service.queue.entities.refusal import Reason, Refusal, at_item, invalid, key_taken
 from taskraft_service.queue.entities.task_state import FINISHED
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
-from taskraft_service.queue.operations.move import refusal_of_key
+from taskraft_service.queue.entities.tube_limits import CapacityEstimate
 from taskraft_service.queue.operations.put_plan import existing_task
 from taskraft_service.queue.operations.selection import ByIds, ByKeys
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.transitions.updating import refusal_of_key
 
 
 class NamedTasks:
@@ -129,3 +135,27 @@ class KeyClaims:
                 text = "names a unique key that an earlier operation claims"
                 return at_item(item, invalid("selector", text, {}))
         return None
+
+
+class BatchDraft:
+    """The operations of a batch so far, and the state in which they are executed later.
+
+    Attributes:
+        state: the state, which the checks do not change.
+        tasks: the tasks that the operations name.
+        keys: the unique keys that they claim and free.
+        room: the capacity that they need, to be checked after the last operation.
+        items: number of items of the puts that were checked.
+        placed: the tasks of the puts that were executed.
+    """
+
+    __slots__ = ("items", "keys", "placed", "room", "state", "tasks")
+
+    def __init__(self, state: QueueState) -> None:
+        """Start without operations."""
+        self.state = state
+        self.tasks = NamedTasks()
+        self.keys = KeyClaims(state)
+        self.room = CapacityEstimate()
+        self.items = 0
+        self.placed: list[TaskReference] = []
