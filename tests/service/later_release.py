@@ -11,6 +11,7 @@ from taskraft_service.cluster import member_versions
 from taskraft_service.machine import state_machine
 from taskraft_service.queue.persistence import state_records, upgrade_chain
 from taskraft_service.queue.persistence.upgrade_chain import StepPart
+from taskraft_service.queue.state import tube_codec
 from taskraft_service.queue.store.keys import META, TASK, prefix_stop
 from taskraft_service.versions import ClusterVersion, StateVersion, VersionRange
 
@@ -44,6 +45,7 @@ def become_later_release(monkeypatch):
     monkeypatch.setitem(versions.FORMATS, second, replace(first, state=later))
     layouts = state_records.META_LAYOUTS
     monkeypatch.setitem(layouts, later, Layout19(layouts[StateVersion.V18]))
+    monkeypatch.setitem(tube_codec.TUBES, later, tube_codec.TUBES[StateVersion.V18])
     monkeypatch.setitem(upgrade_chain.STEPS, later, copy_next)
     spoken = VersionRange(1, 2)
     monkeypatch.setattr(versions, "OWN_RANGE", spoken)

@@ -11,7 +11,6 @@ from pathlib import Path
 from tests.docs.documents import ROOT
 
 SERVICE = Path("service/taskraft_service")
-LAYOUT = "_META_18: Final[FieldTable[dict[str, Any]]] = FieldTable("
 STEP = '''
 def _to_19(store: Store, _cursor: bytes) -> StepPart:
     """Add a number to the meta record."""
@@ -26,6 +25,13 @@ IMPORT = "from taskraft_service.command_codecs.request_key import RequestKey\n"
 FORMATS_OF_2 = """ClusterVersion.V2: Formats(
         StateVersion.V19, FeedVersion.V4, SnapshotVersion.V2, DigestVersion.V2
     ),"""
+META_OF_19 = """FieldTable(
+        dict,
+        Constant("B", version),
+        *_META_FIELDS[:3],
+        *((Number("added", "q", of="now_ms"),) if version == StateVersion.V19 else ()),
+        *_META_FIELDS[3:],
+    )"""
 DIGEST_2 = """    DigestVersion.V1: digest_records,
     DigestVersion.V2: lambda scan: digest_records(
         lambda prefix: ((key, value + bytes(1)) for key, value in scan(prefix))
@@ -46,6 +52,9 @@ EDITS = {
     ],
     SERVICE / "queue/persistence/upgrade_chain.py": [
         ("STEPS: Final[Mapping[StateVersion, Step]] = {}\n", STEP)
+    ],
+    SERVICE / "queue/persistence/state_records.py": [
+        ('FieldTable(dict, Constant("B", version), *_META_FIELDS)', META_OF_19)
     ],
     SERVICE / "queue/persistence/record_digest.py": [
         ("    DigestVersion.V1: digest_records,\n", DIGEST_2)
@@ -78,7 +87,6 @@ def next_build(folder):
         shutil.copytree(ROOT / part, folder / part, ignore=ignored)
     for name, edits in EDITS.items():
         _edit(folder / name, edits)
-    _add_layout(folder / SERVICE / "queue/persistence/state_records.py")
     return {"PYTHONPATH": f"{folder / 'service'}:{folder / 'replication'}"}
 
 
@@ -88,17 +96,3 @@ def _edit(path, edits):
         assert text.count(old) == 1, f"{path} has changed: {old!r}"
         text = text.replace(old, new)
     path.write_text(text)
-
-
-def _add_layout(path):
-    text = path.read_text()
-    begin = text.index(LAYOUT)
-    end = text.index("\n)\n", begin) + 3
-    layout = text[begin:end].replace("_META_18", "_META_19").replace("V18", "V19")
-    after = '    Number("planned_at_ms", "q", of="cluster.planned_at_ms"),\n'
-    assert after in layout
-    layout = layout.replace(after, after + '    Number("added", "q", of="now_ms"),\n')
-    text = text[:end] + layout + text[end:]
-    mapping = "    StateVersion.V18: _META_18,\n"
-    assert text.count(mapping) == 1
-    path.write_text(text.replace(mapping, mapping + "    StateVersion.V19: _META_19,\n"))

@@ -12,12 +12,18 @@ from typing import Final, TypeAlias
 
 from google.protobuf.message import Message
 
-from taskraft_service.versions import ClusterVersion
+from taskraft.v1.tube_service_pb2 import TubeOptions
+from taskraft_service.queue.entities.tube_options import OPTION_ROWS
+from taskraft_service.versions import LOWEST, ClusterVersion
 
 FieldVersions: TypeAlias = Mapping[tuple[str, str], ClusterVersion]
 """The cluster version in which a field was added, by the full name of its message and its name."""
 
-FIELDS_SINCE: Final[FieldVersions] = {}
+FIELDS_SINCE: Final[FieldVersions] = {
+    (TubeOptions.DESCRIPTOR.full_name, row.contract_name): row.since
+    for row in OPTION_ROWS
+    if row.since > LOWEST
+}
 
 
 def has_later_fields(

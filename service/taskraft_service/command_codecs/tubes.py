@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.retry_policy import retry_policy
-from taskraft_service.queue.entities.tube_options import (
-    Durability,
-    OnAck,
-    TtlPolicy,
-    TtlScope,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.entities.tube_options import OPTION_ROWS, TubeKind, TubeOptions
 from taskraft_service.queue.entities.tube_profiles import (
     PROFILES,
     TubeProfile,
@@ -29,7 +23,21 @@ from taskraft_service.queue.operations.tubes import CreateTube, DropTube, Trunca
 from taskraft_service.queue.operations.update_tube import UpdateTube
 from taskraft_service.queue.state.replicated_settings import ReplicatedSettings
 
-_Options = tube_service_pb2.TubeOptions
+OPTION_NAMES: Final = {row.contract_name: row.name for row in OPTION_ROWS}
+"""Names of the options in the core by their names in the contract."""
+
+
+def _unchanged(setting: object) -> object:
+    return setting
+
+
+_READERS: Final[Mapping[str, Callable[[Any], object]]] = {
+    "priority_order": lambda order: order == tube_service_pb2.TubeOptions.HIGHER_FIRST,
+    "retry": retry_policy,
+    "subqueue_weights": lambda weights: tuple(sorted(weights.items())),
+    **{row.name: row.choices for row in OPTION_ROWS if row.choices is not None},
+}
+"""Convert the options whose values differ in the contract; by their names in the contract."""
 
 
 def tube_options(
@@ -44,40 +52,11 @@ def tube_options(
 
 def merged_options(options: tube_service_pb2.TubeOptions, plain: TubeOptions) -> TubeOptions:
     """Return the options; absent options have the value in ``plain``."""
-    has = options.HasField
-    order = options.priority_order
-    return TubeOptions(
-        higher_first=order == _Options.HIGHER_FIRST if order else plain.higher_first,
-        priority=options.priority if has("priority") else plain.priority,
-        delay_ms=options.delay_ms if has("delay_ms") else plain.delay_ms,
-        ttl_ms=options.ttl_ms if has("ttl_ms") else plain.ttl_ms,
-        ttr_ms=options.ttr_ms if has("ttr_ms") else plain.ttr_ms,
-        put_paused=options.put_paused,
-        take_paused=options.take_paused,
-        priority_min=options.priority_min if has("priority_min") else plain.priority_min,
-        priority_max=options.priority_max if has("priority_max") else plain.priority_max,
-        ttl_scope=TtlScope(options.ttl_scope or plain.ttl_scope),
-        ttl_policy=TtlPolicy(options.ttl_policy or plain.ttl_policy),
-        on_ack=OnAck(options.on_ack or plain.on_ack),
-        retain_ms=options.retain_ms if has("retain_ms") else plain.retain_ms,
-        capacity_tasks=options.capacity_tasks,
-        capacity_bytes=options.capacity_bytes,
-        buried_max=options.buried_max,
-        retry=retry_policy(options.retry) if has("retry") else plain.retry,
-        dead_letter_tube=options.dead_letter_tube,
-        concurrency=options.concurrency,
-        subqueue_concurrency=(
-            options.subqueue_concurrency
-            if has("subqueue_concurrency")
-            else plain.subqueue_concurrency
-        ),
-        rate_per_second=options.rate_per_second,
-        rate_burst=options.rate_burst,
-        subqueue_rate_per_second=options.subqueue_rate_per_second,
-        subqueue_rate_burst=options.subqueue_rate_burst,
-        subqueue_weights=tuple(sorted(options.subqueue_weights.items())),
-        durability=Durability(options.durability or plain.durability),
-    )
+    given: dict[str, Any] = {
+        OPTION_NAMES[field.name]: _READERS.get(field.name, _unchanged)(setting)
+        for field, setting in options.ListFields()
+    }
+    return replace(plain, **given)
 
 
 def _create_tube(
@@ -96,13 +75,6 @@ def _create_tube(
         driver_version=request.tube.driver_version,
         owner=key.owner.principal,
     )
-
-
-OPTION_NAMES: Final = {
-    name: "higher_first" if name == "priority_order" else name
-    for name in _Options.DESCRIPTOR.fields_by_name
-}
-"""Names of the options in the core by their names in the contract."""
 
 
 def update_tube(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft_service.command_codecs.tubes import OPTION_NAMES, merged_options
@@ -12,35 +12,13 @@ from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.retry_policy import RetryPolicy
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, TAKEN
 from taskraft_service.queue.entities.tube_counters import CountedOperation, OperationCounts
-from taskraft_service.queue.entities.tube_options import (
-    PRIORITY_MAX,
-    PRIORITY_MIN,
-    TubeOptions,
-    TubeView,
-)
+from taskraft_service.queue.entities.tube_options import OPTION_ROWS, TubeOptions, TubeView
 from taskraft_service.queue.entities.tube_profiles import PROFILES, suitable
 from taskraft_service.queue.state.tube_statistics import TubeStatistics
 
+_Options = tube_service_pb2.TubeOptions
 _STATES_WITH_TTL: Final = (READY, DELAYED, TAKEN, BURIED, HELD)
 """States in which a task can expire because its TTL ends."""
-_UNSET_VALUES: Final[Mapping[str, int | str]] = {
-    "ttl_ms": FOREVER_MS,
-    "ttr_ms": FOREVER_MS,
-    "retain_ms": FOREVER_MS,
-    "priority_min": PRIORITY_MIN,
-    "priority_max": PRIORITY_MAX,
-    "capacity_tasks": 0,
-    "capacity_bytes": 0,
-    "buried_max": 0,
-    "dead_letter_tube": "",
-    "concurrency": 0,
-    "subqueue_concurrency": 1,
-    "rate_per_second": 0,
-    "rate_burst": 0,
-    "subqueue_rate_per_second": 0,
-    "subqueue_rate_burst": 0,
-}
-"""Options that are absent from the message if they have this value."""
 
 
 def tube_message(view: TubeView, wall_offset_ms: int) -> tube_service_pb2.Tube:
@@ -59,24 +37,12 @@ def tube_message(view: TubeView, wall_offset_ms: int) -> tube_service_pb2.Tube:
 
 def options_message(own: TubeOptions) -> tube_service_pb2.TubeOptions:
     """Return the options in force as a message; an option without a limit is absent."""
-    Options = tube_service_pb2.TubeOptions  # noqa: N806 - a class
-    options = Options(
-        priority_order=Options.HIGHER_FIRST if own.higher_first else Options.LOWER_FIRST,
-        priority=own.priority,
-        delay_ms=own.delay_ms,
-        ttl_scope=Options.TtlScope.ValueType(own.ttl_scope),
-        ttl_policy=Options.TtlPolicy.ValueType(own.ttl_policy),
-        on_ack=Options.OnAck.ValueType(own.on_ack),
-        subqueue_weights=dict(own.subqueue_weights),
-        put_paused=own.put_paused,
-        take_paused=own.take_paused,
-        durability=Options.Durability.ValueType(own.durability),
-        retry=_retry_message(own.retry),
-    )
-    for name, absent in _UNSET_VALUES.items():
-        if getattr(own, name) != absent:
-            setattr(options, name, getattr(own, name))
-    return options
+    shown: dict[str, Any] = {name: write(getattr(own, of)) for name, of, write in _CONVERTED}
+    for name, of, omitted in _UNCHANGED:
+        option = getattr(own, of)
+        if option != omitted:
+            shown[name] = option
+    return _Options(**shown)
 
 
 def differences(request: tube_service_pb2.CreateTubeRequest, view: TubeView) -> Iterator[str]:
@@ -113,6 +79,24 @@ def _retry_message(policy: RetryPolicy) -> task_pb2.RetryPolicy:
         exhausted=Retry.Exhausted.ValueType(policy.exhausted),
         position=task_pb2.TaskSpec.Position.ValueType(policy.position),
     )
+
+
+_CONVERTED: Final = (
+    (
+        "priority_order",
+        "higher_first",
+        lambda higher: _Options.HIGHER_FIRST if higher else _Options.LOWER_FIRST,
+    ),
+    ("retry", "retry", _retry_message),
+    ("subqueue_weights", "subqueue_weights", dict),
+)
+"""Options whose values differ in the contract: name there, name here, and the conversion."""
+_UNCHANGED: Final = tuple(
+    (row.contract_name, row.name, row.default if row.omits_default else None)
+    for row in OPTION_ROWS
+    if row.contract_name not in {name for name, _, _ in _CONVERTED}
+)
+"""The other options, each with the value at which it is absent from the message."""
 
 
 def _calls(counted: OperationCounts) -> tube_service_pb2.TubeStatistics.Calls:

@@ -11,21 +11,21 @@ from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.command_codecs.request_key import NO_KEY
 from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.command_codecs.tubes import OPTION_NAMES, tube_options, update_tube
+from taskraft_service.queue.entities.option_checks import refusal_of_options
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.retry_policy import refusal_of_retry
-from taskraft_service.queue.entities.tube_options import TubeKind, refusal_of_options
+from taskraft_service.queue.entities.tube_options import TubeKind
 from taskraft_service.queue.entities.tube_profiles import OWN, PROFILES
 from taskraft_service.queue.operations.update_tube import UpdateTube
 
 POSITIONS: Final = frozenset(task_pb2.TaskSpec.Position.values())
 _Options = tube_service_pb2.TubeOptions
 _ENUMS: Final[Mapping[str, frozenset[int]]] = {
-    "priority_order": frozenset(_Options.PriorityOrder.values()),
-    "ttl_scope": frozenset(_Options.TtlScope.values()),
-    "ttl_policy": frozenset(_Options.TtlPolicy.values()),
-    "on_ack": frozenset(_Options.OnAck.values()),
-    "durability": frozenset(_Options.Durability.values()),
+    name: frozenset(choices.values_by_number)
+    for name in OPTION_NAMES
+    if (choices := _Options.DESCRIPTOR.fields_by_name[name].enum_type) is not None
 }
+"""Numbers of the choices of each option that is an enumeration."""
 
 
 def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:

@@ -1,16 +1,19 @@
-"""Define and check the options of a tube: ranges, consistency, and support by the kind of tube."""
+"""Define the options of a tube, one row for each, and the kinds of tubes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import field, fields
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from taskraft_service.queue.entities.instants import FOREVER_MS
-from taskraft_service.queue.entities.refusal import Refusal, first_of, invalid
-from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy, refusal_of_retry
+from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, TAKEN, State
 from taskraft_service.queue.values import value
+from taskraft_service.versions import LOWEST, ClusterVersion
+
+T = TypeVar("T")
 
 
 class TubeKind(IntEnum):
@@ -59,46 +62,99 @@ PRIORITY_MIN: Final = -(1 << 63)
 PRIORITY_MAX: Final = (1 << 63) - 1
 
 
+COUNT_MAX: Final = (1 << 31) - 1
+"""Maximum of a concurrency, a rate and a weight."""
+
+
+@value
+class OptionRow:
+    """What the code that treats all options alike knows about one option."""
+
+    name: str
+    contract_name: str
+    default: object
+    code: str = ""
+    """Character of ``struct`` with which the record of a tube stores the option; empty: the option
+    is not a number, so ``state.tube_codec`` names it."""
+    least: int | None = None
+    """Minimum; None: not checked."""
+    most: int | None = None
+    """Maximum; None: no maximum."""
+    omits_default: bool = False
+    """Whether an answer leaves the option out while it has its default."""
+    is_fixed: bool = False
+    """Whether the option cannot change after the creation of the tube."""
+    since: ClusterVersion = LOWEST
+    """First cluster version with the option: requests may set it, and records store it."""
+
+    @property
+    def choices(self) -> type[IntEnum] | None:
+        """Return the enumeration of the option; None: the option has another type."""
+        return type(self.default) if isinstance(self.default, IntEnum) else None
+
+
+def _option(default: T, code: str = "", **row: object) -> T:
+    """Return an option of ``TubeOptions``; ``row`` has fields of its ``OptionRow``."""
+    return field(default=default, metadata={"code": code, **row})
+
+
+def _flag(**row: object) -> bool:
+    """Return an option that is False by default."""
+    return _option(default=False, code="?", **row)
+
+
+def _limit(default: T, code: str, least: int | None = 0, most: int | None = None) -> T:
+    """Return an option that answers leave out at its default."""
+    return _option(default, code, least=least, most=most, omits_default=True)
+
+
 @value
 class TubeOptions:
     """Options of a tube with all defaults applied, as in taskraft.v1.TubeOptions.
 
     A count or limit of 0 means unlimited. ``subqueue_weights`` has pairs of a sub-queue and its
     weight, in order of the names; without weights, sub-queues are served in the order of their
-    first tasks.
+    first tasks. The record of a tube stores the options in this order, so a new option is the last.
     """
 
-    higher_first: bool = False
-    priority: int = 0
-    delay_ms: int = 0
-    ttl_ms: int = FOREVER_MS
-    ttr_ms: int = FOREVER_MS
-    put_paused: bool = False
-    take_paused: bool = False
-    priority_min: int = PRIORITY_MIN
-    priority_max: int = PRIORITY_MAX
-    ttl_scope: TtlScope = TtlScope.UNTAKEN
-    ttl_policy: TtlPolicy = TtlPolicy.ADD_DELAY
-    on_ack: OnAck = OnAck.REMOVE
-    retain_ms: int = FOREVER_MS
-    capacity_tasks: int = 0
-    capacity_bytes: int = 0
-    buried_max: int = 0
-    retry: RetryPolicy = NO_RETRY
-    dead_letter_tube: str = ""
-    concurrency: int = 0
-    subqueue_concurrency: int = 1
-    rate_per_second: int = 0
-    rate_burst: int = 0
-    subqueue_rate_per_second: int = 0
-    subqueue_rate_burst: int = 0
-    subqueue_weights: tuple[tuple[str, int], ...] = ()
-    durability: Durability = Durability.REPLICATED
+    higher_first: bool = _flag(contract_name="priority_order", is_fixed=True)
+    priority: int = _option(0, "q")
+    delay_ms: int = _option(0, "q", least=0)
+    ttl_ms: int = _limit(FOREVER_MS, "q")
+    ttr_ms: int = _limit(FOREVER_MS, "q")
+    put_paused: bool = _flag()
+    take_paused: bool = _flag()
+    priority_min: int = _limit(PRIORITY_MIN, "q", None)
+    priority_max: int = _limit(PRIORITY_MAX, "q", None)
+    ttl_scope: TtlScope = _option(TtlScope.UNTAKEN, "B")
+    ttl_policy: TtlPolicy = _option(TtlPolicy.ADD_DELAY, "B")
+    on_ack: OnAck = _option(OnAck.REMOVE, "B")
+    retain_ms: int = _limit(FOREVER_MS, "q")
+    capacity_tasks: int = _limit(0, "Q")
+    capacity_bytes: int = _limit(0, "Q")
+    buried_max: int = _limit(0, "Q")
+    retry: RetryPolicy = _option(NO_RETRY)
+    dead_letter_tube: str = _option("", omits_default=True)
+    concurrency: int = _limit(0, "I", 0, COUNT_MAX)
+    subqueue_concurrency: int = _limit(1, "I", 1, COUNT_MAX)
+    rate_per_second: int = _limit(0, "I", 0, COUNT_MAX)
+    rate_burst: int = _limit(0, "I", 0, COUNT_MAX)
+    subqueue_rate_per_second: int = _limit(0, "I", 0, COUNT_MAX)
+    subqueue_rate_burst: int = _limit(0, "I", 0, COUNT_MAX)
+    subqueue_weights: tuple[tuple[str, int], ...] = _option(())
+    durability: Durability = _option(Durability.REPLICATED, "B", is_fixed=True)
 
     @property
     def is_temporary(self) -> bool:
         """Return whether the tasks live in the leader's memory, not in the replicated state."""
         return self.durability is Durability.TEMPORARY
+
+
+OPTION_ROWS: Final = tuple(
+    OptionRow(each.name, default=each.default, **{"contract_name": each.name, **each.metadata})
+    for each in fields(TubeOptions)
+)
+"""All options, in the order of ``TubeOptions``."""
 
 
 @value
@@ -122,11 +178,6 @@ TIMED_KINDS: Final = (TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL, TubeKind.UTUBETTL, 
 SUBQUEUE_KINDS: Final = (TubeKind.UTUBE, TubeKind.UTUBETTL)
 """Kinds whose tasks can have a sub-queue."""
 
-COUNT_MAX: Final = (1 << 31) - 1
-"""Maximum of a concurrency, a rate and a weight."""
-
-SUBQUEUE_WEIGHTS_MAX: Final = 1_000
-SUBQUEUE_BYTES_MAX: Final = 128
 TIMED_OPTIONS: Final = (
     "higher_first",
     "priority",
@@ -148,117 +199,12 @@ SUBQUEUE_OPTIONS: Final = (
 )
 """Options of kinds with sub-queues."""
 
-_DURATIONS: Final = ("delay_ms", "ttl_ms", "ttr_ms", "retain_ms")
-_COUNTS: Final = ("capacity_tasks", "capacity_bytes", "buried_max")
-_SMALL_COUNTS: Final = (
-    "concurrency",
-    "rate_per_second",
-    "rate_burst",
-    "subqueue_rate_per_second",
-    "subqueue_rate_burst",
-)
-_NAMES: Final = {"higher_first": "priority_order"}
-"""Options whose name in the contract differs."""
 
-_PLAIN: Final = TubeOptions()
-
-
-def refusal_of_options(
-    name: str, kind: TubeKind, options: TubeOptions, path: str, *, needs_capacity: bool = True
-) -> Refusal | None:
-    """Return which options of a tube are invalid, or None; ``path`` prefixes the field names.
-
-    ``name`` is the name of the tube. ``needs_capacity``: a tube of kind LIMFIFOTTL must have a
-    capacity. The violations name the options as the contract does.
-    """
-    found = [
-        *_unsupported_options(kind, options),
-        *_out_of_range(options),
-        *_contradictory(name, options),
-        *(_without_capacity(kind, options) if needs_capacity else ()),
-    ]
-    refusals = [invalid(f"{path}.{field}", text, {"kind": kind.name}) for field, text in found]
-    retry = refusal_of_retry(options.retry, options.dead_letter_tube, f"{path}.retry")
-    if retry is not None:
-        refusals.append(retry)
-    return first_of(refusals) if refusals else None
-
-
-def is_period(retain_ms: int) -> bool:
-    """Return whether a retention period is valid for a ZOMBIE: greater than 0 ms and finite."""
-    return 0 < retain_ms < FOREVER_MS
-
-
-def _unsupported_options(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
-    """Yield options that the kind of the tube does not support."""
-    names: tuple[str, ...] = ()
-    if kind not in TIMED_KINDS:
-        names += TIMED_OPTIONS
-    if kind not in SUBQUEUE_KINDS:
-        names += SUBQUEUE_OPTIONS
-    for name in names:
-        given = getattr(options, name)
-        if given != getattr(_PLAIN, name):
-            text = f"{_shown(given)} is not supported in a tube of kind {kind.name}"
-            yield _NAMES.get(name, name), text
-
-
-def _shown(given: object) -> str:
-    """Return a value by its name in the contract."""
-    if given is True:  # the only bool option that some kinds do not support
-        return "HIGHER_FIRST"
-    if isinstance(given, tuple):  # shorten weights, because there can be many with long names
-        (name, weight), *more = given
-        return f"{name[:32]!r}: {weight}" + (f" and {len(more)} more" if more else "")
-    return given.name if isinstance(given, IntEnum) else str(given)
-
-
-def _out_of_range(options: TubeOptions) -> Iterator[tuple[str, str]]:
-    for name in _DURATIONS + _COUNTS:
-        number = getattr(options, name)
-        if number < 0:
-            yield name, f"{number} is less than 0"
-    for name in _SMALL_COUNTS:
-        number = getattr(options, name)
-        if not 0 <= number <= COUNT_MAX:
-            yield name, f"{number} is not from 0 to {COUNT_MAX}"
-    if not 1 <= options.subqueue_concurrency <= COUNT_MAX:
-        yield (
-            "subqueue_concurrency",
-            f"{options.subqueue_concurrency} is not from 1 to {COUNT_MAX}",
-        )
-    if len(options.subqueue_weights) > SUBQUEUE_WEIGHTS_MAX:
-        count = len(options.subqueue_weights)
-        yield "subqueue_weights", f"{count} items, more than {SUBQUEUE_WEIGHTS_MAX}"
-    for subqueue, weight in options.subqueue_weights:
-        path = f"subqueue_weights[{subqueue[:32]}]"
-        if not 1 <= weight <= COUNT_MAX:
-            yield path, f"{weight} is not from 1 to {COUNT_MAX}"
-        if len(subqueue.encode()) > SUBQUEUE_BYTES_MAX:
-            yield path, f"{len(subqueue.encode())} bytes, more than {SUBQUEUE_BYTES_MAX}"
-
-
-def _contradictory(name: str, options: TubeOptions) -> Iterator[tuple[str, str]]:
-    """Yield options that contradict other options."""
-    low, high = options.priority_min, options.priority_max
-    if low > high:
-        yield "priority_min", f"{low} is more than priority_max, {high}"
-    elif not low <= options.priority <= high:
-        yield "priority", f"{options.priority} is not from {low} to {high}"
-    is_given = options.retain_ms >= 0
-    if options.on_ack is OnAck.RETAIN and is_given and not is_period(options.retain_ms):
-        yield "retain_ms", "RETAIN needs a period (KEEP is forever)"
-    if options.rate_burst and not options.rate_per_second:
-        yield "rate_burst", "needs rate_per_second as well"
-    if options.subqueue_rate_burst and not options.subqueue_rate_per_second:
-        yield "subqueue_rate_burst", "needs subqueue_rate_per_second as well"
-    if name and options.dead_letter_tube == name:
-        yield "dead_letter_tube", "is the tube itself"
-
-
-def _without_capacity(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
-    if kind is TubeKind.LIMFIFOTTL and not (options.capacity_tasks or options.capacity_bytes):
-        yield "capacity_tasks", "a tube of kind LIMFIFOTTL needs capacity_tasks or capacity_bytes"
+def unsupported_options(kind: TubeKind) -> tuple[str, ...]:
+    """Return the names of the options that a kind of tube does not support."""
+    return (TIMED_OPTIONS if kind not in TIMED_KINDS else ()) + (
+        SUBQUEUE_OPTIONS if kind not in SUBQUEUE_KINDS else ()
+    )
 
 
 TTL_ENDS: Final[Mapping[TtlScope, frozenset[State]]] = {

@@ -15,13 +15,12 @@ from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.retry_policy import SAFE_RETRY, Exhausted, RetryPolicy
 from taskraft_service.queue.entities.tube_options import (
     SUBQUEUE_KINDS,
-    SUBQUEUE_OPTIONS,
     TIMED_KINDS,
-    TIMED_OPTIONS,
     TtlPolicy,
     TtlScope,
     TubeKind,
     TubeOptions,
+    unsupported_options,
 )
 from taskraft_service.queue.values import value
 
@@ -94,12 +93,7 @@ def defaults_of(profile: TubeProfile, kind: TubeKind) -> TubeOptions:
 
 def suitable(kind: TubeKind, options: TubeOptions) -> TubeOptions:
     """Return the options without the options that a kind of tube does not support."""
-    names: tuple[str, ...] = ()
-    if kind not in TIMED_KINDS:
-        names += TIMED_OPTIONS
-    if kind not in SUBQUEUE_KINDS:
-        names += SUBQUEUE_OPTIONS
-    return replace(options, **{name: getattr(_PLAIN, name) for name in names})
+    return replace(options, **{name: getattr(_PLAIN, name) for name in unsupported_options(kind)})
 
 
 def suitable_task(kind: TubeKind, task: NewTask) -> NewTask:

@@ -9,13 +9,14 @@ from typing import Final
 
 from taskraft_service.queue.entities.instants import FOREVER_MS, after, shown
 from taskraft_service.queue.entities.life_cycle import Operation
+from taskraft_service.queue.entities.option_checks import is_period
 from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal, invalid
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.task_view import NO_EXTRAS
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.entities.tube_counters import CountedOperation
 from taskraft_service.queue.entities.tube_limits import CapacityEstimate
-from taskraft_service.queue.entities.tube_options import OnAck, is_period
+from taskraft_service.queue.entities.tube_options import OnAck
 from taskraft_service.queue.operations.settlements import Ack, Keep
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.working_set import by_tube

@@ -7,16 +7,12 @@ from itertools import islice
 from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import Operation
+from taskraft_service.queue.entities.option_checks import refusal_of_options
 from taskraft_service.queue.entities.quotas import share_refusal, total_refusal
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal, first_of
 from taskraft_service.queue.entities.task_state import FINISHED, TAKEN, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
-from taskraft_service.queue.entities.tube_options import (
-    TubeKind,
-    TubeOptions,
-    TubeView,
-    refusal_of_options,
-)
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView
 from taskraft_service.queue.entities.tube_profiles import PROFILES
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,

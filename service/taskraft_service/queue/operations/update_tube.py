@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from taskraft_service.queue.entities.option_checks import refusal_of_options
 from taskraft_service.queue.entities.refusal import Reason, Refusal, first_of, invalid
 from taskraft_service.queue.entities.tube import QueueTube
-from taskraft_service.queue.entities.tube_options import TubeOptions, refusal_of_options
+from taskraft_service.queue.entities.tube_options import OPTION_ROWS, TubeOptions
 from taskraft_service.queue.entities.tube_profiles import defaults_of, suitable
 from taskraft_service.queue.operations.command_definition import (
     CommandDefinition,
@@ -37,8 +38,7 @@ class UpdateTube:
     request_hash: int = 0
 
 
-FIXED: Final = {"higher_first": "priority_order", "durability": "durability"}
-"""Options that cannot change after creation, with their names in the contract."""
+_FIXED: Final = tuple(row for row in OPTION_ROWS if row.is_fixed)
 WHILE_EMPTY: Final[Mapping[str, Callable[[object], object]]] = {
     "ttl_scope": lambda scope: scope,
     "subqueue_weights": bool,
@@ -116,9 +116,10 @@ def _refusal(state: QueueState, tube: QueueTube, options: TubeOptions) -> Refusa
 def _refusals_of_fixed(tube: QueueTube, options: TubeOptions) -> Iterator[Refusal]:
     """Yield a refusal for each changed option that is fixed at creation."""
     metadata = {"kind": tube.kind.name}
-    for name, shown in FIXED.items():
-        if getattr(options, name) != getattr(tube.options, name):
-            yield invalid(f"options.{shown}", "is fixed when the tube is created", metadata)
+    for row in _FIXED:
+        if getattr(options, row.name) != getattr(tube.options, row.name):
+            path = f"options.{row.contract_name}"
+            yield invalid(path, "is fixed when the tube is created", metadata)
     if tube.is_temporary:
         # The tasks of a temporary tube are in another queue, so this queue does not know their
         # number.

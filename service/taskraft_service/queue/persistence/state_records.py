@@ -97,9 +97,7 @@ def _end_of(state: QueueState) -> bytes:
     return _WALL.write(state) + _LEASE_RETURNS.write(returns)
 
 
-_META_18: Final[FieldTable[dict[str, Any]]] = FieldTable(
-    dict,
-    Constant("B", StateVersion.V18),
+_META_FIELDS: Final = (
     Number("cluster_version", "H", of="cluster.version"),
     Number("planned_version", "H", of="cluster.planned"),
     Number("planned_at_ms", "q", of="cluster.planned_at_ms"),
@@ -123,7 +121,7 @@ _META_18: Final[FieldTable[dict[str, Any]]] = FieldTable(
 
 
 META_LAYOUTS: Final[Mapping[StateVersion, FieldTable[dict[str, Any]]]] = {
-    StateVersion.V18: _META_18,
+    version: FieldTable(dict, Constant("B", version), *_META_FIELDS) for version in StateVersion
 }
 """The layout of the meta record in each format; every layout begins as that of format 18."""
 
@@ -192,6 +190,16 @@ def stored_index(store: Store) -> int:
     return 0 if meta is None else int(META_LAYOUTS[format_of(meta)].read(meta)[0]["index"])
 
 
+def stored_format(store: Store) -> StateVersion:
+    """Return the format of a store; of an empty store, the newest format.
+
+    Raises:
+        ClusterVersionUnknown, UnknownFormatError: see ``format_of``.
+    """
+    meta = store.get(META)
+    return FORMAT if meta is None else format_of(meta)
+
+
 def stored_formats(store: Store) -> Formats:
     """Return the formats to write while the cluster version of a store is in force."""
     meta = store.get(META)
@@ -231,7 +239,7 @@ def _collect_tubes(state: QueueState, writes: list[Write]) -> None:
             if task is not None and task.state is READY and not tube.ready.is_head(task):
                 state.evict(task)
         tube.buried.flushed()
-        writes.append((tube_key(tube.number), write_tube(tube)))
+        writes.append((tube_key(tube.number), write_tube(tube, state.format)))
         write_timer(tube, writes)
 
 
@@ -260,7 +268,7 @@ def open_state(
         return state
     restore_meta(state, meta)
     for _, record in store.scan(TUBE, prefix_stop(TUBE)):
-        tube = read_tube(record, store, limits)
+        tube = read_tube(record, store, limits, state.format)
         tube.written_at = state.index
         state.tubes.admit(tube)
         note_surplus(state, tube)
@@ -325,7 +333,7 @@ def _parts(state: QueueState) -> Iterator[bytes]:
             # Hash the task and not its record: the record may still name a session that has ended.
             yield repr((task.id, task.state, task.attempt)).encode()
     for _, tube in sorted(state.tubes.items()):
-        yield write_tube(tube)
+        yield write_tube(tube, state.format)
         yield from tube.subqueue_rates.digest_parts(state.now_ms)
         for task in state.tasks(tube):
             yield task.id.to_bytes(8, "big") + write_task(task)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from taskraft_service.queue.entities.task_codec import read_task
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.persistence.state_records import stored_format
 from taskraft_service.queue.state.tube_codec import read_tube, summarize
 from taskraft_service.queue.store.keys import (
     TASK,
@@ -61,6 +62,7 @@ class StoredTasks:
     def __init__(self, store: Store, limits: Limits) -> None:
         self._store = store
         self._limits = limits
+        self._format = stored_format(store)
         self._records: dict[str, bytes] = {}
         """The record of each tube with tasks, by name."""
         self.tubes: list[StoredTube] = []
@@ -76,7 +78,7 @@ class StoredTasks:
         for place, (_, record) in enumerate(self._store.scan(TUBE, prefix_stop(TUBE))):
             if place % STEP_TUBES == 0:
                 yield
-            number, name, tasks = summarize(record)
+            number, name, tasks = summarize(record, self._format)
             if not tasks:
                 continue
             self._records[name] = record
@@ -101,7 +103,7 @@ class StoredTasks:
         of_tube = self._records.get(name)
         if of_tube is None:
             return StoredPart(tasks, last_id, is_last=True)
-        tube = read_tube(of_tube, self._store, self._limits)
+        tube = read_tube(of_tube, self._store, self._limits, self._format)
         number, content_bytes = tube.number, 0
         stop = task_key(number, last_id + 1)
         for key, record in self._store.scan(task_key(number, after_id + 1), stop):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -12,10 +12,7 @@ from taskraft_service.queue.entities.task_state import BURIED, READY
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_counters import TubeCounters
 from taskraft_service.queue.entities.tube_options import (
-    Durability,
-    OnAck,
-    TtlPolicy,
-    TtlScope,
+    OPTION_ROWS,
     TubeKind,
     TubeOptions,
     TubeView,
@@ -27,6 +24,7 @@ from taskraft_service.queue.store.fields import Blob, Constant, Items, Nested, N
 from taskraft_service.queue.store.keys import BURIED_ORDER, order_scan, timer_key
 from taskraft_service.queue.store.ordered_index import OrderedIndex
 from taskraft_service.queue.store.store import Store
+from taskraft_service.versions import FORMATS, StateVersion
 
 _WEIGHT: Final = FieldTable(
     lambda subqueue, weight: (subqueue, weight),
@@ -36,36 +34,27 @@ _WEIGHT: Final = FieldTable(
 )
 """The weight of a sub-queue, stored as a byte string of 4 bytes."""
 
-OPTIONS: Final = FieldTable(
-    TubeOptions,
-    Number("higher_first", "?"),
-    Number("priority", "q"),
-    Number("delay_ms", "q"),
-    Number("ttl_ms", "q"),
-    Number("ttr_ms", "q"),
-    Number("put_paused", "?"),
-    Number("take_paused", "?"),
-    Number("priority_min", "q"),
-    Number("priority_max", "q"),
-    Number("ttl_scope", "B", TtlScope),
-    Number("ttl_policy", "B", TtlPolicy),
-    Number("on_ack", "B", OnAck),
-    Number("retain_ms", "q"),
-    Number("capacity_tasks", "Q"),
-    Number("capacity_bytes", "Q"),
-    Number("buried_max", "Q"),
-    Number("concurrency", "I"),
-    Number("subqueue_concurrency", "I"),
-    Number("rate_per_second", "I"),
-    Number("rate_burst", "I"),
-    Number("subqueue_rate_per_second", "I"),
-    Number("subqueue_rate_burst", "I"),
-    Number("durability", "B", Durability),
-    Size("I", "subqueue_weights"),
-    Nested("retry", RETRY),
-    Text("dead_letter_tube"),
-    Items("subqueue_weights", _WEIGHT),
-)
+
+def options_layout(version: StateVersion) -> FieldTable[TubeOptions]:
+    """Return the layout of the options in a format of the store."""
+    return FieldTable(
+        TubeOptions,
+        *(
+            Number(row.name, row.code, row.choices or int)
+            for row in OPTION_ROWS
+            if row.code and FORMATS[row.since].state <= version
+        ),
+        Size("I", "subqueue_weights"),
+        Nested("retry", RETRY),
+        Text("dead_letter_tube"),
+        Items("subqueue_weights", _WEIGHT),
+    )
+
+
+OPTIONS: Final[Mapping[StateVersion, FieldTable[TubeOptions]]] = {
+    version: options_layout(version) for version in StateVersion
+}
+"""The layout of the options in each format of the store."""
 
 
 class _Counts(NamedTuple):
@@ -83,8 +72,7 @@ def _level_at_ms(tube: QueueTube) -> int:
     return 0 if tube.bucket is None else tube.bucket.at_ms
 
 
-_TUBE: Final[FieldTable[dict[str, Any]]] = FieldTable(
-    dict,
+_BEFORE_OPTIONS: Final = (
     Number("number", "I"),
     Number("kind", "B", TubeKind),
     Number("next_id", "Q"),
@@ -104,18 +92,41 @@ _TUBE: Final[FieldTable[dict[str, Any]]] = FieldTable(
     Text("name"),
     Text("profile"),
     Text("driver"),
-    Nested("options", OPTIONS),
-    Nested("counters", _Counts(TubeCounters.record, TubeCounters.read)),
-    Nested("ages", _Counts(ReadyAgeHistogram.record, ReadyAgeHistogram.read)),
-    Blob("memory", to_end=True),
-    parts={"bucket": dict},
 )
-"""A tube; ``bucket`` is 0 without a rate limit."""
+"""The fields of a tube before its options; ``bucket`` is 0 without a rate limit."""
+
+_BEGINNING: Final[FieldTable[dict[str, Any]]] = FieldTable(
+    dict, *_BEFORE_OPTIONS, parts={"bucket": dict}
+)
 
 
-def write_tube(tube: QueueTube) -> bytes:
-    """Return the record of a tube."""
-    return _TUBE.write(tube)
+def tube_layout(options: FieldTable[TubeOptions]) -> FieldTable[dict[str, Any]]:
+    """Return the layout of a tube whose options have the given layout."""
+    return FieldTable(
+        dict,
+        *_BEFORE_OPTIONS,
+        Nested("options", options),
+        Nested("counters", _Counts(TubeCounters.record, TubeCounters.read)),
+        Nested("ages", _Counts(ReadyAgeHistogram.record, ReadyAgeHistogram.read)),
+        Blob("memory", to_end=True),
+        parts={"bucket": dict},
+    )
+
+
+TUBES: Final = {version: tube_layout(options) for version, options in OPTIONS.items()}
+"""The layout of a tube in each format of the store."""
+
+
+def write_tube(tube: QueueTube, version: StateVersion) -> bytes:
+    """Return the record of a tube in a format of the store."""
+    return TUBES[version].write(tube)
+
+
+def convert_tube(record: bytes, old: StateVersion, new: StateVersion) -> bytes:
+    """Return the record of a tube with its options in another format."""
+    _, begin = _BEGINNING.read(record)
+    options, end = OPTIONS[old].read(record, begin)
+    return record[:begin] + OPTIONS[new].write(options) + record[end:]
 
 
 class TubeSummary(NamedTuple):
@@ -126,15 +137,15 @@ class TubeSummary(NamedTuple):
     tasks: int
 
 
-def summarize(record: bytes) -> TubeSummary:
+def summarize(record: bytes, version: StateVersion) -> TubeSummary:
     """Return a summary of a record, for readers of many tubes: a whole tube has 55 objects."""
-    fields, _ = _TUBE.read(record)
+    fields, _ = TUBES[version].read(record)
     return TubeSummary(fields["number"], fields["name"], sum(fields["counters"].states))
 
 
-def read_tube(record: bytes, store: Store, limits: Limits) -> QueueTube:
+def read_tube(record: bytes, store: Store, limits: Limits, version: StateVersion) -> QueueTube:
     """Return the tube of a record; its content stays in the store."""
-    fields, _ = _TUBE.read(record)
+    fields, _ = TUBES[version].read(record)
     view = TubeView(
         fields["name"],
         fields["kind"],

@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from taskraft_service.limits import SUBQUEUE_BYTES_MAX
 from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.option_checks import (
+    SUBQUEUE_WEIGHTS_MAX,
+    refusal_of_options,
+)
 from taskraft_service.queue.entities.retry_policy import (
     ATTEMPTS_MAX,
     FACTOR_PERCENT_MAX,
@@ -14,14 +19,11 @@ from taskraft_service.queue.entities.retry_policy import (
 )
 from taskraft_service.queue.entities.tube_options import (
     COUNT_MAX,
-    SUBQUEUE_BYTES_MAX,
-    SUBQUEUE_WEIGHTS_MAX,
     OnAck,
     TtlPolicy,
     TtlScope,
     TubeKind,
     TubeOptions,
-    refusal_of_options,
 )
 
 FIFO, FIFOTTL, LIM, UTUBE = TubeKind.FIFO, TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL, TubeKind.UTUBETTL

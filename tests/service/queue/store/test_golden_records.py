@@ -12,7 +12,12 @@ from taskraft_service.queue.entities.task_codec import EXTRAS, RETRY
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.persistence.state_records import open_state, restore_meta, write_meta
+from taskraft_service.queue.persistence.state_records import (
+    FORMAT,
+    open_state,
+    restore_meta,
+    write_meta,
+)
 from taskraft_service.queue.state import tube_codec
 from taskraft_service.queue.state.dependents import ENDING_RECORD
 from taskraft_service.queue.state.failures import FAILURE_RECORD
@@ -33,7 +38,7 @@ def whole(read):
 
 
 def read_tube(record):
-    return tube_codec.read_tube(record, MemoryStore(), Limits())
+    return tube_codec.read_tube(record, MemoryStore(), Limits(), FORMAT)
 
 
 def read_meta(record):
@@ -62,8 +67,8 @@ CODECS = {
     "retry": of_table(RETRY),
     "extras": of_table(EXTRAS),
     "settings": of_table(SETTINGS),
-    "options": of_table(tube_codec.OPTIONS),
-    "tube": (tube_codec.write_tube, whole(read_tube)),
+    "options": of_table(tube_codec.OPTIONS[FORMAT]),
+    "tube": (lambda tube: tube_codec.write_tube(tube, FORMAT), whole(read_tube)),
     "group": of_table(GROUP_RECORD),
     "schedule": of_table(SCHEDULE_RECORD),
     "session": of_table(SESSION_RECORD),
