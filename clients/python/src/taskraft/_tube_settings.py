@@ -77,38 +77,23 @@ class TubeSettings(TypedDict, total=False):
     """
 
 
-_PLAIN: Final = (
-    "priority",
-    "priority_min",
-    "priority_max",
-    "capacity_tasks",
-    "capacity_bytes",
-    "buried_max",
-    "concurrency",
-    "subqueue_concurrency",
-    "rate_per_second",
-    "rate_burst",
-    "subqueue_rate_per_second",
-    "subqueue_rate_burst",
-    "put_paused",
-    "take_paused",
-    "dead_letter_tube",
+_FIELDS: Final = tube_service_pb2.TubeOptions.DESCRIPTOR.fields_by_name
+_CHOICES: Final = tuple(
+    (option, choices_of(getattr(tube_service_pb2.TubeOptions, choices.name)))
+    for option in TubeSettings.__annotations__
+    if option in _FIELDS and (choices := _FIELDS[option].enum_type) is not None
 )
-_DURATIONS: Final = (
-    ("delay", "delay_ms"),
-    ("ttl", "ttl_ms"),
-    ("ttr", "ttr_ms"),
-    ("retain", "retain_ms"),
+_DURATIONS: Final = tuple(
+    (option, f"{option}_ms") for option in TubeSettings.__annotations__ if option not in _FIELDS
 )
-
+_PLAIN: Final = tuple(
+    option
+    for option in TubeSettings.__annotations__
+    if option in _FIELDS
+    and _FIELDS[option].enum_type is None
+    and _FIELDS[option].message_type is None
+)
 _KINDS: Final = choices_of(tube_service_pb2.Tube.Kind)
-_CHOICES: Final = (
-    ("priority_order", choices_of(tube_service_pb2.TubeOptions.PriorityOrder)),
-    ("on_ack", choices_of(tube_service_pb2.TubeOptions.OnAck)),
-    ("ttl_scope", choices_of(tube_service_pb2.TubeOptions.TtlScope)),
-    ("ttl_policy", choices_of(tube_service_pb2.TubeOptions.TtlPolicy)),
-    ("durability", choices_of(tube_service_pb2.TubeOptions.Durability)),
-)
 
 
 def kind_of(argument: str, kind: Kind) -> tube_service_pb2.Tube.Kind.ValueType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 import click
 
@@ -22,71 +22,57 @@ RETRY: Final = ("attempts_max", "backoff", "backoff_max", "jitter", "exhausted")
 
 ATTEMPTS_MAX_DEFAULT: Final = 20
 """Maximum number of failed attempts in a new tube."""
-_OPTIONS: Final = (
-    click.option("--priority", type=int, help="Default priority of tasks."),
-    click.option("--delay", type=DURATION, help="Default delay of tasks."),
-    click.option("--ttl", type=DURATION, help="Default TTL of tasks."),
-    click.option("--ttr", type=DURATION, help="Default TTR of tasks."),
-    click.option("--capacity-tasks", type=click.IntRange(1), help="Maximum number of tasks."),
-    click.option(
-        "--capacity-bytes", type=click.IntRange(1), help="Maximum payload bytes of all tasks."
-    ),
-    click.option("--buried-max", type=click.IntRange(1), help="Maximum number of buried tasks."),
-    click.option("--concurrency", type=click.IntRange(1), help="Maximum number of TAKEN tasks."),
-    click.option(
-        "--subqueue-concurrency",
-        type=click.IntRange(1),
-        help="Maximum number of TAKEN tasks per sub-queue.",
-    ),
-    click.option("--rate-per-second", type=click.IntRange(1), help="Maximum takes per second."),
-    click.option(
-        "--rate-burst", type=click.IntRange(1), help="Maximum takes at once after a pause."
-    ),
-    click.option(
-        "--subqueue-rate-per-second",
-        type=click.IntRange(1),
-        help="Maximum takes per second from each sub-queue.",
-    ),
-    click.option(
-        "--subqueue-rate-burst",
-        type=click.IntRange(1),
-        help="Maximum takes at once from a sub-queue.",
-    ),
-    click.option(
+_COUNT: Final = click.IntRange(1)
+_OPTIONS: Final[tuple[tuple[str, Any, str], ...]] = (
+    ("--priority", int, "Default priority of tasks."),
+    ("--delay", DURATION, "Default delay of tasks."),
+    ("--ttl", DURATION, "Default TTL of tasks."),
+    ("--ttr", DURATION, "Default TTR of tasks."),
+    ("--capacity-tasks", _COUNT, "Maximum number of tasks."),
+    ("--capacity-bytes", _COUNT, "Maximum payload bytes of all tasks."),
+    ("--buried-max", _COUNT, "Maximum number of buried tasks."),
+    ("--concurrency", _COUNT, "Maximum number of TAKEN tasks."),
+    ("--subqueue-concurrency", _COUNT, "Maximum number of TAKEN tasks per sub-queue."),
+    ("--rate-per-second", _COUNT, "Maximum takes per second."),
+    ("--rate-burst", _COUNT, "Maximum takes at once after a pause."),
+    ("--subqueue-rate-per-second", _COUNT, "Maximum takes per second from each sub-queue."),
+    ("--subqueue-rate-burst", _COUNT, "Maximum takes at once from a sub-queue."),
+    (
         "--attempts-max",
-        type=click.IntRange(0),
-        help="Maximum number of failed attempts of a task; 0: no limit.",
+        click.IntRange(0),
+        "Maximum number of failed attempts of a task; 0: no limit.",
     ),
-    click.option(
+    (
         "--backoff",
-        type=DURATION,
-        help="Delay after the first failed attempt; each further failure doubles the delay.",
+        DURATION,
+        "Delay after the first failed attempt; each further failure doubles the delay.",
     ),
-    click.option("--backoff-max", type=DURATION, help="Maximum delay after a failed attempt."),
-    click.option(
+    ("--backoff-max", DURATION, "Maximum delay after a failed attempt."),
+    (
         "--jitter",
-        type=click.FloatRange(0, 1),
-        help="Maximum fraction by which a delay after a failed attempt is randomly shortened.",
+        click.FloatRange(0, 1),
+        "Maximum fraction by which a delay after a failed attempt is randomly shortened.",
     ),
-    click.option(
+    (
         "--exhausted",
-        type=click.Choice(("bury", "dead_letter", "remove")),
-        help="Action on a task after its last attempt.",
+        click.Choice(("bury", "dead_letter", "remove")),
+        "Action on a task after its last attempt.",
     ),
-    click.option(
+    (
         "--on-ack",
-        type=click.Choice(("remove", "keep", "retain")),
-        help="Treatment of acknowledged tasks.",
+        click.Choice(("remove", "keep", "retain")),
+        "Treatment of acknowledged tasks.",
     ),
-    click.option("--retain", type=DURATION, help="Time for which finished tasks are kept."),
-    click.option("--dead-letter-tube", type=TUBE, help="Tube for exhausted and rejected tasks."),
+    ("--retain", DURATION, "Time for which finished tasks are kept."),
+    ("--dead-letter-tube", TUBE, "Tube for exhausted and rejected tasks."),
 )
+"""Flag, type and help of each option."""
 
 
 def settings_options(command: Callable[Params, None]) -> Callable[Params, None]:
     """Add the options of a tube, in the order of the table."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
+    for flag, kind, text in reversed(_OPTIONS):
+        command = click.option(flag, type=kind, help=text)(command)
     return command
 
 
