@@ -61,7 +61,7 @@ EDITS = {
     ],
     SERVICE / "command_codecs/tubes.py": [
         (
-            "tube_service_pb2.ReleaseAllRequest, _release_all\n",
+            "tube_service_pb2.ReleaseAllRequest, _release_all, V1\n",
             "tube_service_pb2.ReleaseAllRequest, _release_all, ClusterVersion.V2\n",
         ),
         (

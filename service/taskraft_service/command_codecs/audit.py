@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.queue.entities.managed_act import ManagedAct
 from taskraft_service.queue.operations.audit import RecordAct
@@ -29,4 +29,4 @@ def _record_act(message: log_pb2.RecordAct, _raw: bytes, _key: RequestKey) -> Re
     return RecordAct(act_of(message.act))
 
 
-RECORD_ACT: Final = CommandCodec(LOG_FIELDS.RECORD_ACT_FIELD_NUMBER, log_pb2.RecordAct, _record_act)
+RECORD_ACT: Final = CommandCodec("record_act", log_pb2.RecordAct, _record_act, V1)

@@ -7,7 +7,7 @@ from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.command_codecs.selected_tasks import BURY, DELETE, KICK, MOVE, UPDATE
@@ -53,4 +53,4 @@ def _batch(request: pb.ExecuteBatchRequest, raw: bytes, key: RequestKey) -> Exec
     return ExecuteBatch(operations, key.scope + request.request_id, key.hash)
 
 
-BATCH: Final = CommandCodec(LOG_FIELDS.BATCH_FIELD_NUMBER, pb.ExecuteBatchRequest, _batch)
+BATCH: Final = CommandCodec("batch", pb.ExecuteBatchRequest, _batch, V1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskraft.v1 import bulk_sweep_pb2
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
 from taskraft_service.command_codecs.selected_tasks import BURY, DELETE, KICK, MOVE, RESTART
 from taskraft_service.queue.entities.bulk_sweep import BulkAction, BulkRequest
@@ -63,12 +63,8 @@ def _stop(
     return StopBulkSweep(request.number, key.scope + request.request_id, key.hash)
 
 
-START_BULK_SWEEP: Final = CommandCodec(
-    LOG_FIELDS.START_BULK_SWEEP_FIELD_NUMBER, log_pb2.StartBulkSweep, _start
-)
-RUN_BULK_SWEEP: Final = CommandCodec(
-    LOG_FIELDS.RUN_BULK_SWEEP_FIELD_NUMBER, log_pb2.RunBulkSweep, _run
-)
+START_BULK_SWEEP: Final = CommandCodec("start_bulk_sweep", log_pb2.StartBulkSweep, _start, V1)
+RUN_BULK_SWEEP: Final = CommandCodec("run_bulk_sweep", log_pb2.RunBulkSweep, _run, V1)
 STOP_BULK_SWEEP: Final = CommandCodec(
-    LOG_FIELDS.STOP_BULK_SWEEP_FIELD_NUMBER, bulk_sweep_pb2.StopBulkSweepRequest, _stop
+    "stop_bulk_sweep", bulk_sweep_pb2.StopBulkSweepRequest, _stop, V1
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import Message
@@ -12,25 +12,34 @@ from taskraft_service.command_codecs.later_fields import has_later_fields, hide_
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.queue.operations.registry import Command
 from taskraft_service.stubs.log.v1 import log_pb2
-from taskraft_service.versions import HIGHEST, LOWEST, ClusterVersion
+from taskraft_service.versions import HIGHEST, ClusterVersion
 
 M = TypeVar("M", bound=Message)
 
-LOG_FIELDS: Final = log_pb2.Command
-"""The message whose field numbers identify the kinds of commands."""
+V1: Final = ClusterVersion.V1
+"""The cluster version of the commands of release 0.1.0."""
 
 
 @dataclass(slots=True, frozen=True)
 class CommandCodec(Generic[M]):
     """Field number, protobuf message and decoder of one kind of command."""
 
-    number: int
+    name: str
+    """Name of the field in ``log_pb2.Command``; the number of the field identifies the command."""
+
     message: type[M]
     build: Callable[[M, bytes, RequestKey], Command]
     """Builds the command from the message, the received bytes, and the key of the request."""
 
-    since: ClusterVersion = LOWEST
+    since: ClusterVersion
     """First cluster version in which the leader may propose the command."""
+
+    number: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = log_pb2.Command.DESCRIPTOR.fields_by_name[self.name]
+        assert found.message_type is self.message.DESCRIPTOR, f"{self.name} is another message"
+        object.__setattr__(self, "number", found.number)
 
     def decode(
         self,

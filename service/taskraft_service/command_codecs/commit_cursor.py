@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskraft.v1 import feed_service_pb2
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.limits import CONSUMER_IDLE_TTL_DEFAULT_MS
 from taskraft_service.queue.operations.feed import CommitCursor
@@ -26,5 +26,5 @@ def _commit_cursor(
 
 
 COMMIT_CURSOR: Final = CommandCodec(
-    LOG_FIELDS.COMMIT_CURSOR_FIELD_NUMBER, feed_service_pb2.CommitCursorRequest, _commit_cursor
+    "commit_cursor", feed_service_pb2.CommitCursorRequest, _commit_cursor, V1
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskraft.v1 import group_service_pb2 as pb
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.queue.entities.group import GroupTask
 from taskraft_service.queue.operations.groups import (
@@ -54,13 +54,7 @@ def _set_end_task(request: pb.SetEndTaskRequest, _raw: bytes, key: RequestKey) -
     )
 
 
-CREATE_GROUP: Final = CommandCodec(
-    LOG_FIELDS.CREATE_GROUP_FIELD_NUMBER, pb.CreateGroupRequest, _create
-)
-START_GROUP: Final = CommandCodec(LOG_FIELDS.START_GROUP_FIELD_NUMBER, pb.StartGroupRequest, _start)
-CANCEL_GROUP: Final = CommandCodec(
-    LOG_FIELDS.CANCEL_GROUP_FIELD_NUMBER, pb.CancelGroupRequest, _cancel
-)
-SET_END_TASK: Final = CommandCodec(
-    LOG_FIELDS.SET_END_TASK_FIELD_NUMBER, pb.SetEndTaskRequest, _set_end_task
-)
+CREATE_GROUP: Final = CommandCodec("create_group", pb.CreateGroupRequest, _create, V1)
+START_GROUP: Final = CommandCodec("start_group", pb.StartGroupRequest, _start, V1)
+CANCEL_GROUP: Final = CommandCodec("cancel_group", pb.CancelGroupRequest, _cancel, V1)
+SET_END_TASK: Final = CommandCodec("set_end_task", pb.SetEndTaskRequest, _set_end_task, V1)

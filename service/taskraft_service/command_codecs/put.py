@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from taskraft.v1 import task_pb2, task_service_pb2
 from taskraft_service import wire
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.queue.entities.instants import FOREVER_MS
@@ -190,4 +190,4 @@ class PutCodec(CommandCodec[task_service_pb2.PutTasksRequest]):
         return _put(self.message.FromString(rest), rest, key, specs)
 
 
-PUT: Final = PutCodec(LOG_FIELDS.PUT_FIELD_NUMBER, task_service_pb2.PutTasksRequest, _put)
+PUT: Final = PutCodec("put", task_service_pb2.PutTasksRequest, _put, V1)

@@ -7,7 +7,7 @@ from typing import Final
 from taskraft.v1 import schedule_service_pb2 as pb
 from taskraft.v1 import task_pb2
 from taskraft_service import wire
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.queue.operations.schedules import (
     CreateSchedule,
@@ -94,13 +94,7 @@ def _run(message: log_pb2.RunSchedule, _raw: bytes, _key: RequestKey) -> RunSche
     return RunSchedule(message.name, message.version, slots, message.until_ms, message.next_ms)
 
 
-CREATE_SCHEDULE: Final = CommandCodec(
-    LOG_FIELDS.CREATE_SCHEDULE_FIELD_NUMBER, log_pb2.CreateSchedule, _create
-)
-UPDATE_SCHEDULE: Final = CommandCodec(
-    LOG_FIELDS.UPDATE_SCHEDULE_FIELD_NUMBER, log_pb2.UpdateSchedule, _update
-)
-DELETE_SCHEDULE: Final = CommandCodec(
-    LOG_FIELDS.DELETE_SCHEDULE_FIELD_NUMBER, pb.DeleteScheduleRequest, _delete
-)
-RUN_SCHEDULE: Final = CommandCodec(LOG_FIELDS.RUN_SCHEDULE_FIELD_NUMBER, log_pb2.RunSchedule, _run)
+CREATE_SCHEDULE: Final = CommandCodec("create_schedule", log_pb2.CreateSchedule, _create, V1)
+UPDATE_SCHEDULE: Final = CommandCodec("update_schedule", log_pb2.UpdateSchedule, _update, V1)
+DELETE_SCHEDULE: Final = CommandCodec("delete_schedule", pb.DeleteScheduleRequest, _delete, V1)
+RUN_SCHEDULE: Final = CommandCodec("run_schedule", log_pb2.RunSchedule, _run, V1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskraft.v1 import task_service_pb2
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.retry_policy import failure_of
 from taskraft_service.command_codecs.selector import names_nothing, selector_of
@@ -107,24 +107,12 @@ def _cancel(request: task_service_pb2.CancelTasksRequest, _raw: bytes, key: Requ
     )
 
 
-KICK: Final = CommandCodec(LOG_FIELDS.KICK_FIELD_NUMBER, task_service_pb2.KickTasksRequest, _kick)
-BURY: Final = CommandCodec(LOG_FIELDS.BURY_FIELD_NUMBER, task_service_pb2.BuryTasksRequest, _bury)
-DELETE: Final = CommandCodec(
-    LOG_FIELDS.DELETE_FIELD_NUMBER, task_service_pb2.DeleteTasksRequest, _delete
-)
-MOVE: Final = CommandCodec(LOG_FIELDS.MOVE_FIELD_NUMBER, task_service_pb2.MoveTasksRequest, _move)
-UPDATE: Final = CommandCodec(
-    LOG_FIELDS.UPDATE_FIELD_NUMBER, task_service_pb2.UpdateTasksRequest, _update
-)
-SNATCH: Final = CommandCodec(
-    LOG_FIELDS.SNATCH_FIELD_NUMBER, task_service_pb2.SnatchTasksRequest, _snatch
-)
-RESTART: Final = CommandCodec(
-    LOG_FIELDS.RESTART_FIELD_NUMBER, task_service_pb2.RestartTasksRequest, _restart
-)
-SWITCH: Final = CommandCodec(
-    LOG_FIELDS.SWITCH_FIELD_NUMBER, task_service_pb2.SwitchTasksRequest, _switch
-)
-CANCEL: Final = CommandCodec(
-    LOG_FIELDS.CANCEL_FIELD_NUMBER, task_service_pb2.CancelTasksRequest, _cancel
-)
+KICK: Final = CommandCodec("kick", task_service_pb2.KickTasksRequest, _kick, V1)
+BURY: Final = CommandCodec("bury", task_service_pb2.BuryTasksRequest, _bury, V1)
+DELETE: Final = CommandCodec("delete", task_service_pb2.DeleteTasksRequest, _delete, V1)
+MOVE: Final = CommandCodec("move", task_service_pb2.MoveTasksRequest, _move, V1)
+UPDATE: Final = CommandCodec("update", task_service_pb2.UpdateTasksRequest, _update, V1)
+SNATCH: Final = CommandCodec("snatch", task_service_pb2.SnatchTasksRequest, _snatch, V1)
+RESTART: Final = CommandCodec("restart", task_service_pb2.RestartTasksRequest, _restart, V1)
+SWITCH: Final = CommandCodec("switch", task_service_pb2.SwitchTasksRequest, _switch, V1)
+CANCEL: Final = CommandCodec("cancel", task_service_pb2.CancelTasksRequest, _cancel, V1)

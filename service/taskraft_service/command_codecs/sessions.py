@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskraft.v1 import session_service_pb2
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.limits import SESSION_TTR_DEFAULT_MS
 from taskraft_service.queue.operations.feed import TrimFeed
@@ -91,24 +91,20 @@ def _set_cluster_version(
     return SetClusterVersion(message.version, message.planned)
 
 
-OPEN_SESSION: Final = CommandCodec(
-    LOG_FIELDS.OPEN_SESSION_FIELD_NUMBER, log_pb2.OpenSession, _open_session
-)
+OPEN_SESSION: Final = CommandCodec("open_session", log_pb2.OpenSession, _open_session, V1)
 KEEP_SESSIONS: Final = CommandCodec(
-    LOG_FIELDS.KEEP_SESSIONS_FIELD_NUMBER, session_service_pb2.KeepSessionsRequest, _keep_sessions
+    "keep_sessions", session_service_pb2.KeepSessionsRequest, _keep_sessions, V1
 )
 CLOSE_SESSION: Final = CommandCodec(
-    LOG_FIELDS.CLOSE_SESSION_FIELD_NUMBER, session_service_pb2.CloseSessionRequest, _close_session
+    "close_session", session_service_pb2.CloseSessionRequest, _close_session, V1
 )
-ATTACH_SESSION: Final = CommandCodec(
-    LOG_FIELDS.ATTACH_SESSION_FIELD_NUMBER, log_pb2.AttachSession, _attach_session
-)
-STARTUP: Final = CommandCodec(LOG_FIELDS.STARTUP_FIELD_NUMBER, log_pb2.Startup, _startup)
-TRIM_FEED: Final = CommandCodec(LOG_FIELDS.TRIM_FEED_FIELD_NUMBER, log_pb2.TrimFeed, _trim_feed)
-NOTE_CALLS: Final = CommandCodec(LOG_FIELDS.NOTE_CALLS_FIELD_NUMBER, log_pb2.NoteCalls, _note_calls)
+ATTACH_SESSION: Final = CommandCodec("attach_session", log_pb2.AttachSession, _attach_session, V1)
+STARTUP: Final = CommandCodec("startup", log_pb2.Startup, _startup, V1)
+TRIM_FEED: Final = CommandCodec("trim_feed", log_pb2.TrimFeed, _trim_feed, V1)
+NOTE_CALLS: Final = CommandCodec("note_calls", log_pb2.NoteCalls, _note_calls, V1)
 SET_CLUSTER_VERSION: Final = CommandCodec(
-    LOG_FIELDS.SET_CLUSTER_VERSION_FIELD_NUMBER, log_pb2.SetClusterVersion, _set_cluster_version
+    "set_cluster_version", log_pb2.SetClusterVersion, _set_cluster_version, V1
 )
 SET_WALL_OFFSET: Final = CommandCodec(
-    LOG_FIELDS.SET_WALL_OFFSET_FIELD_NUMBER, log_pb2.SetWallOffset, _set_wall_offset
+    "set_wall_offset", log_pb2.SetWallOffset, _set_wall_offset, V1
 )

@@ -7,7 +7,7 @@ from typing import Final
 
 from taskraft.v1 import task_service_pb2
 from taskraft_service import wire
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.put import POSITIONS
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.retry_policy import failure_of
@@ -83,6 +83,4 @@ def _settle(request: task_service_pb2.SettleTasksRequest, _raw: bytes, key: Requ
     return Settle(settlements, request.atomic, key.scope + request.request_id, key.hash)
 
 
-SETTLE: Final = CommandCodec(
-    LOG_FIELDS.SETTLE_FIELD_NUMBER, task_service_pb2.SettleTasksRequest, _settle
-)
+SETTLE: Final = CommandCodec("settle", task_service_pb2.SettleTasksRequest, _settle, V1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskraft.v1 import task_service_pb2
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.limits import TAKE_BYTES_DEFAULT
 from taskraft_service.queue.operations.take import Take
@@ -29,4 +29,4 @@ def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, key: RequestK
     )
 
 
-TAKE: Final = CommandCodec(LOG_FIELDS.TAKE_FIELD_NUMBER, task_service_pb2.TakeTasksRequest, _take)
+TAKE: Final = CommandCodec("take", task_service_pb2.TakeTasksRequest, _take, V1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
-from taskraft_service.command_codecs.command_codec import LOG_FIELDS, CommandCodec
+from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.command_codecs.retry_policy import retry_policy
 from taskraft_service.queue.entities.tube_options import OPTION_ROWS, TubeKind, TubeOptions
@@ -119,20 +119,16 @@ def _release_all(
 
 
 CREATE_TUBE: Final = CommandCodec(
-    LOG_FIELDS.CREATE_TUBE_FIELD_NUMBER, tube_service_pb2.CreateTubeRequest, _create_tube
+    "create_tube", tube_service_pb2.CreateTubeRequest, _create_tube, V1
 )
 UPDATE_TUBE: Final = CommandCodec(
-    LOG_FIELDS.UPDATE_TUBE_FIELD_NUMBER, tube_service_pb2.UpdateTubeRequest, update_tube
+    "update_tube", tube_service_pb2.UpdateTubeRequest, update_tube, V1
 )
-CONFIGURE: Final = CommandCodec(
-    LOG_FIELDS.CONFIGURE_FIELD_NUMBER, cluster_service_pb2.ConfigureRequest, _configure
-)
-DROP_TUBE: Final = CommandCodec(
-    LOG_FIELDS.DROP_TUBE_FIELD_NUMBER, tube_service_pb2.DropTubeRequest, _drop_tube
-)
+CONFIGURE: Final = CommandCodec("configure", cluster_service_pb2.ConfigureRequest, _configure, V1)
+DROP_TUBE: Final = CommandCodec("drop_tube", tube_service_pb2.DropTubeRequest, _drop_tube, V1)
 TRUNCATE_TUBE: Final = CommandCodec(
-    LOG_FIELDS.TRUNCATE_TUBE_FIELD_NUMBER, tube_service_pb2.TruncateTubeRequest, _truncate_tube
+    "truncate_tube", tube_service_pb2.TruncateTubeRequest, _truncate_tube, V1
 )
 RELEASE_ALL: Final = CommandCodec(
-    LOG_FIELDS.RELEASE_ALL_FIELD_NUMBER, tube_service_pb2.ReleaseAllRequest, _release_all
+    "release_all", tube_service_pb2.ReleaseAllRequest, _release_all, V1
 )

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.command_codecs.registry import DECODERS
+from taskraft_service.command_codecs.registry import CODECS, DECODERS
 from taskraft_service.queue.operations.batch import PARTS, BatchOperation
 from taskraft_service.queue.operations.command_definition import Idempotent
 from taskraft_service.queue.operations.registry import (
@@ -16,8 +16,11 @@ from taskraft_service.queue.operations.registry import (
     SessionCommand,
 )
 from taskraft_service.queue.operations.settlements import Settlement
+from taskraft_service.versions import LOWEST
 
 COMMANDS = get_args(Command)
+NUMBER_MAX_OF_V1 = 50
+"""Highest number of a command in release 0.1.0, see ``ClusterVersion.V1``."""
 
 
 def test_each_command_of_the_union_has_a_definition():
@@ -26,6 +29,26 @@ def test_each_command_of_the_union_has_a_definition():
 
 def test_each_command_can_be_decoded_from_the_log():
     assert len(DECODERS) == len(COMMANDS)
+
+
+def is_too_early(number, since):
+    """Return whether members that cannot decode a command would get it in their log."""
+    return number > NUMBER_MAX_OF_V1 and since == LOWEST
+
+
+def test_a_command_after_the_first_release_needs_a_later_cluster_version():
+    early = [number for number, one in CODECS.items() if is_too_early(number, one.since)]
+    assert early == [], "raise `since` of these codecs to the new cluster version"
+    assert is_too_early(NUMBER_MAX_OF_V1 + 1, LOWEST)
+
+
+def test_every_command_of_the_first_release_stays_allowed_in_its_cluster_version():
+    changed = [
+        number
+        for number, codec in CODECS.items()
+        if number <= NUMBER_MAX_OF_V1 and codec.since != LOWEST
+    ]
+    assert changed == []
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
