@@ -1,6 +1,6 @@
 """The encoding of each kind of record is stable, because older stores and snapshots contain it.
 
-A change of a layout needs a new ``FORMAT`` of the store, and new digests here.
+A change of a layout needs a new ``StateVersion``; the digests here are those of the first format.
 """
 
 from hashlib import sha256
@@ -12,12 +12,7 @@ from taskraft_service.queue.entities.task_codec import EXTRAS, RETRY
 from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.persistence.state_records import (
-    FORMAT,
-    open_state,
-    restore_meta,
-    write_meta,
-)
+from taskraft_service.queue.persistence.state_records import open_state, restore_meta, write_meta
 from taskraft_service.queue.state import tube_codec
 from taskraft_service.queue.state.dependents import ENDING_RECORD
 from taskraft_service.queue.state.failures import FAILURE_RECORD
@@ -25,12 +20,14 @@ from taskraft_service.queue.state.group_registry import GROUP_RECORD
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.replicated_settings import SETTINGS
 from taskraft_service.queue.state.schedule_registry import SCHEDULE_RECORD
+from taskraft_service.versions import StateVersion
 from tests.service.queue.kept_answers import decode, encode
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.store import drawn_records
 from tests.service.queue.store.drawn_records import Draws
 
 DRAWN = 400
+FIRST = StateVersion.V18
 
 
 def whole(read):
@@ -38,7 +35,7 @@ def whole(read):
 
 
 def read_tube(record):
-    return tube_codec.read_tube(record, MemoryStore(), Limits(), FORMAT)
+    return tube_codec.read_tube(record, MemoryStore(), Limits(), FIRST)
 
 
 def read_meta(record):
@@ -67,8 +64,8 @@ CODECS = {
     "retry": of_table(RETRY),
     "extras": of_table(EXTRAS),
     "settings": of_table(SETTINGS),
-    "options": of_table(tube_codec.OPTIONS[FORMAT]),
-    "tube": (lambda tube: tube_codec.write_tube(tube, FORMAT), whole(read_tube)),
+    "options": of_table(tube_codec.OPTIONS[FIRST]),
+    "tube": (lambda tube: tube_codec.write_tube(tube, FIRST), whole(read_tube)),
     "group": of_table(GROUP_RECORD),
     "schedule": of_table(SCHEDULE_RECORD),
     "session": of_table(SESSION_RECORD),
