@@ -108,8 +108,12 @@ def kick(state: QueueState, command: Kick) -> CountResult | Refusal:
     tube = state.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
-    refusal = refusal_of_change(tube, command.delay_ms, command.update)
-    return refusal or _kick_first(state, tube, command)
+    return _refusal_of_kick(state, tube, command) or _kick_first(state, tube, command)
+
+
+def _refusal_of_kick(_state: QueueState, tube: QueueTube, command: Kick) -> Refusal | None:
+    """Return why no task of a tube can be kicked as the command says, or None."""
+    return refusal_of_change(tube, command.delay_ms, command.update)
 
 
 def _kick_selected(state: QueueState, task: QueueTask, command: Kick) -> bool:
@@ -189,9 +193,7 @@ KICKING: Final[TaskChange[Kick]] = TaskChange(
     states=lambda _: (BURIED,),
     apply=_kick_selected,
     refusal=_refusal_to_kick,
-    refusal_of_all=lambda _, tube, command: refusal_of_change(
-        tube, command.delay_ms, command.update
-    ),
+    refusal_of_all=_refusal_of_kick,
     claim=_claim_growth,
     is_bounded=True,
 )
