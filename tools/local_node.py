@@ -62,6 +62,8 @@ class Node:
     environment: Mapping[str, str]
     command_prefix: Sequence[str] = ()
     """Program that starts the node, for example in another mount namespace, with arguments."""
+    module: str = "taskraft_service.process"
+    """Module that runs the node; ``tests.failpoints`` reads TASKRAFT_FAILPOINTS."""
     connect: Callable[[str], grpc.Channel] = plain_channel
     """Returns a channel on which ``state`` may ask the node."""
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
@@ -91,7 +93,7 @@ class Node:
             *self.command_prefix,
             sys.executable,
             "-m",
-            "taskraft_service.process",
+            self.module,
             "--lifeline",
         ]
         with self.log.open("ab") as log:

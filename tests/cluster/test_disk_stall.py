@@ -153,6 +153,7 @@ def test_a_failed_node_stops_without_waiting_for_relayed_streams(tmp_path, rules
         leader = cluster.wait_ready()
         node = next(each for each in cluster.nodes if each is not leader)
         node.stop()
+        node.module = "tests.failpoints"
         node.environment = {**node.environment, "TASKRAFT_FAILPOINTS": rules}
         node.start()
         cluster.wait_ready()

@@ -187,7 +187,10 @@ def test_disks_that_stall_for_200_ms_cost_no_election(tmp_path):
         "TASKRAFT_FAILPOINTS": "append.before_sync=stall:200@4+",
         "TASKRAFT_AUTO_CREATE_TUBES": "true",
     }
-    with LocalCluster(3, tmp_path, stalling) as nodes:
+    cluster = LocalCluster(3, tmp_path, stalling)
+    for node in cluster.nodes:
+        node.module = "tests.failpoints"
+    with cluster as nodes:
         before = nodes.leader().state()
         with Client(nodes.target) as client:
             for _ in range(8):

@@ -53,11 +53,12 @@ def test_acknowledged_tasks_survive_a_kill_of_the_only_node(tmp_path, rules):
     cluster = LocalCluster(1, tmp_path / "c", settings={"TASKRAFT_FAILPOINTS": rules})
     (node,) = cluster.nodes
     try:
+        node.module = "tests.failpoints"
         node.start()
         cluster.wait_ready()
         answered = put_until_it_dies(node.address)
         assert node._process.wait(20) == -signal.SIGKILL
-        node.environment = {**node.environment, "TASKRAFT_FAILPOINTS": ""}
+        node.module = "taskraft_service.process"
         node.start()
         cluster.wait_ready()
         there = found(node.address)

@@ -18,6 +18,7 @@ from tests.upgrade.next_build import next_build, this_build
 from tools.local_node import Node, NodeFailed
 
 COMMAND_SECONDS_MAX = 60
+TASKRAFT = (str(Path(sys.executable).with_name("taskraft")),)
 NEXT_VERSION = 2
 """Cluster version of the next build."""
 
@@ -26,7 +27,7 @@ KILLED_AT = (
     "restoring.before_rename",
     "restoring.after_sync_directory",
     "state.before_write",
-    "state.after_flush",
+    "state.after_sync",
     "pointer.before_rename@2",
     "pointer.after_sync_directory@2",
     "hard_state.after_rename",
@@ -38,16 +39,18 @@ KILLED_AT = (
 
 
 def command(
-    arguments: Sequence[str], environment: Mapping[str, str] = os.environ, expected: int = 0
+    arguments: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+    expected: int = 0,
+    program: Sequence[str] = TASKRAFT,
 ) -> None:
-    """Run ``taskraft`` as an operator does.
+    """Run ``taskraft`` as an operator does, or another program.
 
     Raises:
         NodeFailed: the command ended with another status than ``expected``.
     """
-    program = Path(sys.executable).with_name("taskraft")
     done = subprocess.run(
-        [program, *arguments],
+        [*program, *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -56,7 +59,7 @@ def command(
     )
     if done.returncode != expected:
         raise NodeFailed(
-            f"taskraft {' '.join(arguments)}: status {done.returncode}, expected {expected}: "
+            f"{' '.join((*program, *arguments))}: status {done.returncode}, expected {expected}: "
             f"{done.stdout}{done.stderr}"
         )
 
@@ -195,7 +198,8 @@ class KilledRestore(Restore):
         step = KILLED_AT[(self._turn - 1) % len(KILLED_AT)]
         name, _, crossing = step.partition("@")
         faults = {"TASKRAFT_FAILPOINTS": f"{name}=kill@{crossing or 1}"}
-        command(words, {**node.environment, **faults}, -signal.SIGKILL)
+        program = (sys.executable, "-m", "tests.failpoints")
+        command(["restore", file], {**node.environment, **faults}, -signal.SIGKILL, program)
         said = len(node.log.read_text())
         node.start()
         status = node.wait()

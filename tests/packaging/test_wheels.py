@@ -88,25 +88,26 @@ def free_port():
     raise AssertionError("no free ports")
 
 
-@pytest.mark.cluster
-def test_folders_with_the_names_of_packages_do_not_disturb_an_installed_server(built, tmp_path):
-    """``python -m`` puts the working directory first on the import path."""
-    installed, folder = tmp_path / "installed", tmp_path / "application"
+@pytest.fixture(scope="module")
+def installed(built, tmp_path_factory):
+    """Return a folder with the contents of the wheels, for PYTHONPATH."""
+    folder = tmp_path_factory.mktemp("installed")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    options = ["--no-deps", "--no-index", "--target", str(installed)]
+    options = ["--no-deps", "--no-index", "--target", str(folder)]
     subprocess.run([*command, *options, *built.glob("*.whl")], check=True)
-    for name in ("service", "replication", "clients"):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "__init__.py").write_text("raise RuntimeError(__file__)")
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    arguments = ["dev", "--nodes", "1", "--port", str(free_port()), "--data", str(tmp_path / "d")]
+    return folder
+
+
+def lines_of_a_cluster(folder, data, **environment):
+    """Start ``taskraft dev`` in a folder, stop it when it is ready, and return its lines."""
+    arguments = ["dev", "--nodes", "1", "--port", str(free_port()), "--data", str(data)]
     with subprocess.Popen(
         [sys.executable, "-m", "taskraft", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=folder,
-        env=environment,
+        env={**os.environ, **environment},
         start_new_session=True,
     ) as process:
         assert process.stdout is not None
@@ -117,7 +118,45 @@ def test_folders_with_the_names_of_packages_do_not_disturb_an_installed_server(b
                 break
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0, "".join(lines)
-    assert any(line.startswith("ready") for line in lines), "".join(lines)
+    return lines
+
+
+@pytest.mark.cluster
+def test_folders_with_the_names_of_packages_do_not_disturb_an_installed_server(installed, tmp_path):
+    """``python -m`` puts the working directory first on the import path."""
+    for name in ("service", "replication", "clients"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError(__file__)")
+    lines = lines_of_a_cluster(tmp_path, tmp_path / "d", PYTHONPATH=str(installed))
+    assert lines[-1].startswith("ready"), "".join(lines)
+
+
+FAULT_INJECTION = re.compile(rb"fail_?points?|failing_?(filesystem|machine|store)", re.IGNORECASE)
+"""Names of the code in ``tests/failpoints``."""
+
+
+def test_the_wheel_of_the_server_holds_no_fault_injection(built):
+    (wheel,) = built.glob("taskraft_server-*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        contents = {name: opened.read(name) for name in opened.namelist()}
+    code = {name: text for name, text in contents.items() if name.endswith(".py")}
+    found = [
+        name
+        for name, text in code.items()
+        if FAULT_INJECTION.search(name.encode()) or FAULT_INJECTION.search(text)
+    ]
+    assert code
+    assert found == []
+
+
+@pytest.mark.cluster
+def test_an_installed_node_ignores_the_variable_of_the_tests(installed, tmp_path):
+    """With ``python -m tests.failpoints``, this rule kills the node at its first write."""
+    rules = "append.before_write=kill@1+,identity.before_create=kill@1+"
+    lines = lines_of_a_cluster(
+        tmp_path, tmp_path / "d", PYTHONPATH=str(installed), TASKRAFT_FAILPOINTS=rules
+    )
+    assert lines[-1].startswith("ready"), "".join(lines)
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "pipeline/Dockerfile"])

@@ -34,12 +34,12 @@ from taskraft_replication.driver.trimmer import TrimPolicy
 from taskraft_replication.effects import StorageWork
 from taskraft_replication.machine import SnapshotReader, StateMachine
 from taskraft_replication.membership.roster import roster_of
-from taskraft_replication.storage.failing_filesystem import FailingFileSystem
-from taskraft_replication.storage.failing_machine import FailingMachine
-from taskraft_replication.storage.failpoints import Failpoints
 from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
 from taskraft_replication.storage.metadata import Identity
+from tests.failpoints.failing_filesystem import FailingFileSystem
+from tests.failpoints.failing_machine import FailingMachine
+from tests.failpoints.failpoints import Failpoints
 
 T = TypeVar("T")
 

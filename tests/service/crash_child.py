@@ -28,7 +28,6 @@ from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.core.types import Entry, LogIndex, MemberId, Term
 from taskraft_replication.errors import ReplicationError
-from taskraft_replication.storage.failpoints import NAMES, Action, Failpoints, Rule, parse_rules
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_service.command_codecs.put import PUT
 from taskraft_service.command_codecs.request_key import RequestKey
@@ -42,8 +41,10 @@ from taskraft_service.machine.collect_policy import CollectPolicy
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory, StateForeign, StateMissing
-from taskraft_service.storage.rocks import FailingStore, StateDamaged
+from taskraft_service.storage.rocks import TABLES_OPEN_MAX, StateDamaged
 from taskraft_service.stubs.log.v1 import log_pb2
+from tests.failpoints.failing_storage import failing_storage
+from tests.failpoints.failpoints import Failpoints, parse_rules
 from tests.replication.promising_member import Promises, PromisingMember
 from tests.replication.whole_story import LAST, SNAPSHOT_AT, Story
 
@@ -85,9 +86,10 @@ def command_at(index: int) -> bytes:
 
 def machine_in(place: Path, failpoints: Failpoints) -> QueueMachine:
     """Open the queue of a member."""
+    storage = failing_storage(failpoints)
     return QueueMachine(
-        StateDirectory(place / "state", "t", 1, failpoints),
-        lambda path: FailingStore(path, MIB, MIB, failpoints),
+        StateDirectory(place / "state", "t", 1, storage.open_files),
+        lambda path: storage.open_store(path, MIB, MIB, TABLES_OPEN_MAX),
         Limits(),
         CollectPolicy(7, 1_000_000),
         lambda: 0,
@@ -126,9 +128,7 @@ def prepare(place: Path) -> str:
 def live(place: Path, rules: str) -> dict[str, int]:
     """Run the story; promises are written to a file that outlives the process."""
     place.mkdir(exist_ok=True)
-    # This rule never fires. With any rule, the process counts the crossings of failpoints.
-    counting = (Rule(min(NAMES), Action.STALL, 0, 0, 0),)
-    failpoints = Failpoints(parse_rules(rules) or counting)
+    failpoints = Failpoints(parse_rules(rules))
     with (place.parent / f"{place.name}.{PROMISES}").open("w", buffering=1) as notes:
 
         def told(kind: str, one: int, other: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from taskraft_replication.driver.trimmer import (
     TrimPolicy,
 )
 from taskraft_replication.peers.contract import NO_PROGRAM, ProgramVersions
-from taskraft_replication.storage.failpoints import NO_FAILPOINTS, Failpoints
+from taskraft_replication.storage.filesystem import DiskFileSystem, FileSystem
 from taskraft_replication.storage.segment import SEGMENT_BYTES
 
 TICK_MS = 50
@@ -59,8 +59,8 @@ class NodeConfig:
     disk_hang_ticks: int = HANG_TICKS
     program: ProgramVersions = NO_PROGRAM
     """Versions of the program above Raft; peers of another version are refused."""
-    failpoints: Failpoints = NO_FAILPOINTS
-    """Faults to inject; for tests."""
+    open_files: Callable[[Path], FileSystem] = DiskFileSystem
+    """Opens the files below the data directory."""
     core: RaftConfig = field(init=False)
     """The derived settings of the Raft core."""
 

@@ -41,8 +41,7 @@ from taskraft_replication.peers.log_transfer import (
 )
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.storage.damaged_log import DamagedLog
-from taskraft_replication.storage.failing_filesystem import with_failpoints
-from taskraft_replication.storage.filesystem import DiskFileSystem, FileSystem
+from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.log_copy import LogCopy
 from taskraft_replication.storage.log_parts import LogRange, TermRun, are_in, plan_repair
 from taskraft_replication.storage.membership_history import MembershipHistory
@@ -119,9 +118,7 @@ class LogRepair:
     def __init__(
         self, config: NodeConfig, applied: LogIndex, security: PeerSecurity | None
     ) -> None:
-        self._fs: FileSystem = with_failpoints(
-            DiskFileSystem(config.data_directory), config.failpoints
-        )
+        self._fs: FileSystem = config.open_files(config.data_directory)
         self._metadata = Metadata(self._fs, f"raft-{config.group_id}")
         self._security = security
         self._segment_bytes = config.segment_bytes

@@ -35,7 +35,6 @@ from taskraft_replication.node.ticker import Ticker
 from taskraft_replication.observer import Observer, RaftCounters
 from taskraft_replication.peers.contract import PROCESS_ID, Membership, Transport
 from taskraft_replication.storage.data_directory import DataDirectory
-from taskraft_replication.storage.failing_machine import machine_with_failpoints
 from taskraft_replication.storage.group_storage import GroupStorage
 from taskraft_replication.storage.log_scrub import Read
 
@@ -122,7 +121,6 @@ class Node:
             StateLost: the state machine is behind the first entry of the log.
         """
         own = DataDirectory(config.data_directory) if directory is None else None
-        machine = machine_with_failpoints(machine, config.failpoints)
         try:
             storage = await open_storage(config, machine.applied_index)
             return cls(config, machine, transport, storage, own)

@@ -9,8 +9,6 @@ from taskraft_replication.core.types import ConfState, LogIndex
 from taskraft_replication.errors import DirectoryUnwritable
 from taskraft_replication.membership.roster import roster_of
 from taskraft_replication.node.config import NodeConfig
-from taskraft_replication.storage.failing_filesystem import with_failpoints
-from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
 from taskraft_replication.storage.metadata import Identity
 from taskraft_replication.storage.state_rebuild import StateRebuild
@@ -45,7 +43,7 @@ async def open_rebuild(config: NodeConfig) -> StateRebuild:
     Raises:
         DirectoryRefused, LogDamaged: see ``GroupStorage.open``.
     """
-    fs = with_failpoints(DiskFileSystem(config.data_directory), config.failpoints)
+    fs = config.open_files(config.data_directory)
     # The directory exists and keeps its salt and its id.
     return await asyncio.to_thread(StateRebuild, fs, storage_config(config, 0, ""))
 
@@ -58,7 +56,7 @@ def storage_of(config: NodeConfig, applied: LogIndex) -> GroupStorage:
         OSError: the operating system refused to read or write the directory.
     """
     return GroupStorage.open(
-        with_failpoints(DiskFileSystem(config.data_directory), config.failpoints),
+        config.open_files(config.data_directory),
         storage_config(config, secrets.randbits(32), secrets.token_hex(8)),
         applied,
     )

@@ -268,7 +268,6 @@ def restore(
                 settings,
                 same_cluster=same_cluster_id,
                 report=report,
-                failpoints=settings.armed_failpoints(),
             )
     click.echo(
         f"restored entry {info.index} of cluster {info.cluster_id} into {settings.data_dir} "

@@ -18,7 +18,6 @@ from taskraft_replication.membership.roster import find
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.open_storage import storage_of
 from taskraft_replication.storage.data_directory import DataDirectory
-from taskraft_replication.storage.failpoints import NO_FAILPOINTS
 from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.group_storage import GroupStorage
 from taskraft_replication.storage.log_prefix import LogPrefix
@@ -89,9 +88,9 @@ class Recovery:
     def _continue_alone(self) -> Recovered:
         config, member = self.config, MemberId(self.own.member_id)
         identity = MemberIdentity(self.own, (), directory_id=self.stored.directory_id)
-        machine = open_machine(config, identity, NO_FAILPOINTS)
+        machine = open_machine(config, identity)
         try:
-            settings = raft_config(config, identity, NO_FAILPOINTS)
+            settings = raft_config(config, identity)
             storage = self._open_storage(settings, machine.applied_index)
             _apply_log(machine, storage)
         except BaseException:

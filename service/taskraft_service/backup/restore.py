@@ -17,7 +17,6 @@ from typing import BinaryIO, Final
 
 from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Term
 from taskraft_replication.membership.roster import roster_of
-from taskraft_replication.storage.failpoints import NO_FAILPOINTS, Failpoints
 from taskraft_replication.storage.filesystem import FileSystem
 from taskraft_replication.storage.group_storage import StorageConfig, create_restored
 from taskraft_replication.storage.metadata import Identity
@@ -40,7 +39,8 @@ from taskraft_service.machine.state_comparison import places_of
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.persistence.record_digest import DIGESTS
 from taskraft_service.storage.directory import STATE_DIRECTORY, StateDirectory, StateForeign
-from taskraft_service.storage.rocks import RocksStore, StateDamaged
+from taskraft_service.storage.node_storage import NODE_STORAGE, NodeStorage
+from taskraft_service.storage.rocks import TABLES_OPEN_MAX, RocksStore, StateDamaged
 from taskraft_service.storage.snapshot import SnapshotDamaged, SnapshotForeign, build
 
 FIRST_MEMBER: Final = MemberId(1)
@@ -115,7 +115,7 @@ def restore_cluster(
     *,
     same_cluster: bool = False,
     report: Report = report_nothing,
-    failpoints: Failpoints = NO_FAILPOINTS,
+    storage: NodeStorage = NODE_STORAGE,
 ) -> SnapshotInfo:
     """Restore a snapshot into the empty data directory of a node; the node then leads alone.
 
@@ -129,7 +129,7 @@ def restore_cluster(
         config: settings of the node: directory, name, addresses and cluster.
         same_cluster: allow the cluster id of the old cluster, which must never run again.
         report: called after each piece of the file.
-        failpoints: faults to inject.
+        storage: opens the files and the database.
 
     Raises:
         RestoreRefused: the directory is in use, or the cluster id is that of the old cluster.
@@ -141,25 +141,23 @@ def restore_cluster(
             f"the snapshot is of cluster {config.cluster_id!r}: set another TASKRAFT_CLUSTER_ID, "
             f"or confirm with --same-cluster-id that no node of the old cluster will run again"
         )
-    with restored_directory(config.data_dir, failpoints) as files:
-        _restore_into(config, reader, files, failpoints)
+    with restored_directory(config.data_dir, storage.open_files) as files:
+        _restore_into(config, reader, files, storage)
     return reader.info
 
 
 def _restore_into(
-    config: ServerConfig, reader: SnapshotFileReader, files: FileSystem, failpoints: Failpoints
+    config: ServerConfig, reader: SnapshotFileReader, files: FileSystem, storage: NodeStorage
 ) -> None:
     """Write the state, then the files of the group, whose identity makes the directory valid."""
     state = config.data_dir / STATE_DIRECTORY
-    directory = StateDirectory(state, config.cluster_id, FIRST_MEMBER, failpoints)
-    with _opened(directory.fresh(), reader) as database:
+    directory = StateDirectory(state, config.cluster_id, FIRST_MEMBER, storage.open_files)
+    with _opened(directory.fresh(), reader, storage) as database:
         queue = database.queue
         index = LogIndex(queue.applied_index)
         queue.feed.rename(str(uuid.uuid4()))
-        with failpoints.around("state", "write"):
-            database.collect()
-        with failpoints.around("state", "flush"):
-            database.flush()
+        database.collect()
+        database.flush()
     directory.switch()
     directory_id = secrets.token_hex(8)
     member = replace(info_of(config.member), member=FIRST_MEMBER, directory_id=directory_id)
@@ -204,7 +202,9 @@ def _digests(store: RocksStore, version: int) -> Sequence[int]:
 
 
 @contextmanager
-def _opened(place: Path, reader: SnapshotFileReader) -> Iterator[OpenDatabase]:
+def _opened(
+    place: Path, reader: SnapshotFileReader, storage: NodeStorage = NODE_STORAGE
+) -> Iterator[OpenDatabase]:
     """Build the database of a snapshot at ``place`` and open the queue in it.
 
     Raises:
@@ -212,7 +212,7 @@ def _opened(place: Path, reader: SnapshotFileReader) -> Iterator[OpenDatabase]:
     """
     try:
         build(place, reader.content())
-        store = RocksStore(place, CACHE_BYTES, CACHE_BYTES)
+        store = storage.open_store(place, CACHE_BYTES, CACHE_BYTES, TABLES_OPEN_MAX)
         difference = _difference(store, reader.records)
         if difference:
             store.close()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from taskraft_replication.errors import ReplicationError
 from taskraft_replication.storage.data_directory import LOCK, DataDirectory
-from taskraft_replication.storage.failing_filesystem import with_failpoints
-from taskraft_replication.storage.failpoints import Failpoints
 from taskraft_replication.storage.filesystem import DiskFileSystem, FileSystem, sync_directory
 from taskraft_service.cluster.interrupted_restore import (
     MARKS,
@@ -29,7 +27,9 @@ class RestoreRefused(Exception):
 
 
 @contextmanager
-def restored_directory(directory: Path, failpoints: Failpoints) -> Iterator[FileSystem]:
+def restored_directory(
+    directory: Path, open_files: Callable[[Path], FileSystem] = DiskFileSystem
+) -> Iterator[FileSystem]:
     """Lock and mark an empty data directory while its files are written; yield its files.
 
     A directory with the files of an interrupted restore counts as empty; they are removed first.
@@ -47,7 +47,7 @@ def restored_directory(directory: Path, failpoints: Failpoints) -> Iterator[File
     try:
         _check_usable(directory)  # another restore may have ended before the lock was free
         was_marked = is_restoring(directory)
-        files = with_failpoints(DiskFileSystem(directory), failpoints)
+        files = open_files(directory)
         try:
             begin_restore(files)
             _remove_content(directory)

@@ -21,7 +21,6 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from taskraft_replication.storage.failpoints import Failpoints, parse_rules
 from taskraft_service.config.addresses import (
     ConfigInvalid,
     PeerAddress,
@@ -188,7 +187,7 @@ class ServerConfig(SecuritySettings, StorageSettings):
     """Minimum time without a leader before a follower campaigns. Each follower draws its timeout
     between this value and twice this value."""
 
-    # -------------------------------------------------------------------- Process logs and tests
+    # -------------------------------------------------------------------- Process logs
 
     log_format: Literal["auto", "json", "console"] = "auto"
     """Format of the process log on stderr: JSON lines, or readable lines for a terminal. `auto`
@@ -198,9 +197,6 @@ class ServerConfig(SecuritySettings, StorageSettings):
     audit_log: str = ""
     """Destination of the audit log (see [security.md](security.md)): the path of a file to append
     to, or `fd:3` for the open descriptor 3. Empty: the process log."""
-    failpoints: str = ""
-    """Faults to inject, for tests: `point=action` rules separated by commas (see
-    [storage.md](storage.md)). Empty: none."""
 
     @classmethod
     def settings_customise_sources(
@@ -229,7 +225,6 @@ class ServerConfig(SecuritySettings, StorageSettings):
             # pydantic keeps the names of the settings in the context of its own error.
             context = {"text": str(error), "settings": error.settings}
             raise PydanticCustomError(_CONFLICT, "{text}", context) from error
-        self.armed_failpoints()
         try:
             members = self.members
         except ConfigInvalid as error:
@@ -261,10 +256,6 @@ class ServerConfig(SecuritySettings, StorageSettings):
             port_of(address)
         except ConfigInvalid as error:
             raise ValueError(f"{name}: {error}") from error
-
-    def armed_failpoints(self) -> Failpoints:
-        """Return the configured failpoints with their counters at zero."""
-        return Failpoints(parse_rules(self.failpoints))
 
     @property
     def members(self) -> tuple[PeerAddress, ...]:

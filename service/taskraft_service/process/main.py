@@ -48,6 +48,7 @@ from taskraft_service.process.repair_journal import RepairJournal
 from taskraft_service.queue.entities.tube_driver import TubeDriverMissing
 from taskraft_service.record_budget import RecordBudget
 from taskraft_service.storage.directory import StateForeign, StateMissing
+from taskraft_service.storage.node_storage import NODE_STORAGE, NodeStorage
 from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
@@ -129,10 +130,14 @@ def _listen_for_the_end(*, has_lifeline: bool) -> asyncio.Future[None]:
 
 
 async def _open(
-    config: ServerConfig, told: asyncio.Future[None], stderr: TextIO, journal: RepairJournal
+    config: ServerConfig,
+    told: asyncio.Future[None],
+    stderr: TextIO,
+    journal: RepairJournal,
+    storage: NodeStorage,
 ) -> NodeServer | None:
     """Open a node, and wait for the cluster that it joins; return None if a signal stops it."""
-    opening = asyncio.ensure_future(NodeServer.open(config, journal))
+    opening = asyncio.ensure_future(NodeServer.open(config, journal, storage))
     await asyncio.wait((opening, told), return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()
@@ -144,7 +149,11 @@ async def _open(
 
 
 async def serve_until_told(
-    config: ServerConfig, stderr: TextIO, *, has_lifeline: bool = False
+    config: ServerConfig,
+    stderr: TextIO,
+    *,
+    has_lifeline: bool,
+    storage: NodeStorage,
 ) -> int:
     """Run a node until a signal stops it or it breaks; return the exit status.
 
@@ -152,6 +161,7 @@ async def serve_until_told(
         config: the settings.
         stderr: receives one line if the node breaks.
         has_lifeline: see ``run``.
+        storage: see ``run``.
 
     Raises:
         DiskSilent: the process must exit without its threads.
@@ -161,13 +171,17 @@ async def serve_until_told(
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, switch_debug, config.log_level)
     log_level_signal.deliver()
     journal = RepairJournal()
-    while (status := await _serve_once(config, told, stderr, journal)) is None:
+    while (status := await _serve_once(config, told, stderr, journal, storage)) is None:
         pass
     return status
 
 
 async def _serve_once(
-    config: ServerConfig, told: asyncio.Future[None], stderr: TextIO, journal: RepairJournal
+    config: ServerConfig,
+    told: asyncio.Future[None],
+    stderr: TextIO,
+    journal: RepairJournal,
+    storage: NodeStorage,
 ) -> int | None:
     """Open and run a node; return the exit status, or None if the node must rebuild its state.
 
@@ -175,7 +189,7 @@ async def _serve_once(
         DiskSilent: the process must exit without its threads.
     """
     try:
-        server = await _open(config, told, stderr, journal)
+        server = await _open(config, told, stderr, journal, storage)
     except (JoinRefused, ReplicationError) as error:
         was_suspected, journal.suspected_log = bool(journal.suspected_log), ""
         if not is_replaced_after(config, error) or not (was_suspected or journal.may_restart()):
@@ -285,13 +299,14 @@ async def _end_broken(server: NodeServer, reason: ReplicationError, stderr: Text
     return status
 
 
-def run(*, has_lifeline: bool = False) -> int:
+def run(*, has_lifeline: bool = False, storage: NodeStorage = NODE_STORAGE) -> int:
     """Run a node with the settings of the environment; return the exit status.
 
     An error that prevents the start is one line on stderr.
 
     Args:
         has_lifeline: the node stops with its parent, see ``taskraft_service.process.parent_watch``.
+        storage: opens the files and the database of the node.
     """
     os.umask(PRIVATE_UMASK)
     if sys.flags.optimize:
@@ -303,14 +318,16 @@ def run(*, has_lifeline: bool = False) -> int:
         return _refuse(error, EXIT_USAGE, sys.stderr)
     try:
         with captured_output() as stderr:
-            return _run_loop(config, stderr, has_lifeline=has_lifeline)
+            return _run_loop(config, stderr, has_lifeline=has_lifeline, storage=storage)
     except DiskSilent as silent:
         # A normal exit of the interpreter would wait for the threads.
         logging.shutdown()
         os._exit(silent.status)
 
 
-def _run_loop(config: ServerConfig, stderr: TextIO, *, has_lifeline: bool) -> int:
+def _run_loop(
+    config: ServerConfig, stderr: TextIO, *, has_lifeline: bool, storage: NodeStorage
+) -> int:
     """Run a node on an event loop; return the exit status.
 
     Raises:
@@ -324,7 +341,9 @@ def _run_loop(config: ServerConfig, stderr: TextIO, *, has_lifeline: bool) -> in
     runner = asyncio.Runner()
     is_silent = False
     try:
-        return runner.run(serve_until_told(config, stderr, has_lifeline=has_lifeline))
+        return runner.run(
+            serve_until_told(config, stderr, has_lifeline=has_lifeline, storage=storage)
+        )
     except DiskSilent:
         is_silent = True
         raise
@@ -344,7 +363,7 @@ def _refuse(error: Exception, status: int, stderr: TextIO) -> int:
     return status
 
 
-def main() -> int:
+def main(storage: NodeStorage = NODE_STORAGE) -> int:
     """Run a node for another program such as ``taskraft dev``; return the exit status."""
     parser = argparse.ArgumentParser(
         description="Run one node; see docs/configuration.md for its settings."
@@ -352,4 +371,4 @@ def main() -> int:
     parser.add_argument(
         "--lifeline", action="store_true", help="stop at the end-of-file of standard input"
     )
-    return run(has_lifeline=parser.parse_args().lifeline)
+    return run(has_lifeline=parser.parse_args().lifeline, storage=storage)

@@ -21,7 +21,6 @@ from taskraft_replication.node.state_repair import repair_state
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.storage.data_directory import DataDirectory
-from taskraft_replication.storage.failpoints import Failpoints
 from taskraft_service.api.rpc.grpc_calls import release_frames
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.config.server_config import ServerConfig
@@ -30,6 +29,7 @@ from taskraft_service.process.member_replacement import is_replaced_after
 from taskraft_service.process.repair_journal import RepairJournal, RepairKind
 from taskraft_service.process.startup import open_machine, raft_config
 from taskraft_service.storage.directory import STATE_DIRECTORY, StateMissing, set_aside
+from taskraft_service.storage.node_storage import NodeStorage
 from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
@@ -51,7 +51,7 @@ class NodeOpener:
 
     config: ServerConfig
     identity: MemberIdentity
-    failpoints: Failpoints
+    storage: NodeStorage
     security: PeerSecurity | None
     """Certificates of the peer port."""
     journal: RepairJournal
@@ -62,7 +62,7 @@ class NodeOpener:
         Raises:
             StateForeign, StateDamaged, OSError: the state cannot be used, but is not lost.
         """
-        opening = partial(open_machine, self.config, self.identity, self.failpoints)
+        opening = partial(open_machine, self.config, self.identity, self.storage)
         try:
             return opening()
         except (StateDamaged, StateMissing) as error:
@@ -87,9 +87,11 @@ class NodeOpener:
             ReplicationError: see ``Node.open``.
         """
         settings = raft_config(
-            self.config, self.identity, self.failpoints, lambda: machine.cluster_version
+            self.config, self.identity, lambda: machine.cluster_version, self.storage
         )
-        opening = partial(Node.open, settings, machine, transport, directory)
+        opening = partial(
+            Node.open, settings, self.storage.wrap_machine(machine), transport, directory
+        )
         try:
             return await self._with_whole_log(opening, machine, transport, show)
         except StateLost as lost:
@@ -145,7 +147,7 @@ class NodeOpener:
         """Complete the log; return False if this node must become a new member instead."""
         try:
             result = await repair_log(
-                raft_config(self.config, self.identity, self.failpoints),
+                raft_config(self.config, self.identity, storage=self.storage),
                 machine.durable_index,
                 self.security,
                 transport.offer_log,

@@ -53,6 +53,7 @@ from taskraft_service.process.readiness import (
 )
 from taskraft_service.process.repair_journal import RepairJournal
 from taskraft_service.process.services import client_server
+from taskraft_service.storage.node_storage import NODE_STORAGE, NodeStorage
 
 if TYPE_CHECKING:
     from taskraft_service.process.spans.node_spans import NodeSpans
@@ -131,7 +132,12 @@ class NodeServer:
         node.before_applying(self.components.proposer.committed)
 
     @classmethod
-    async def open(cls, config: ServerConfig, journal: RepairJournal | None = None) -> NodeServer:
+    async def open(
+        cls,
+        config: ServerConfig,
+        journal: RepairJournal | None = None,
+        storage: NodeStorage = NODE_STORAGE,
+    ) -> NodeServer:
         """Lock the data directory and read its contents, on a thread; answer probes meanwhile.
 
         A lost state is repaired first, see ``process.node_opener``.
@@ -151,11 +157,10 @@ class NodeServer:
             probes = ProbeServer(OPENING_PAGES)
             undo.push_async_callback(probes.stop)
             await probes.start(host_of(config.http_listen), port_of(config.http_listen))
-            failpoints = config.armed_failpoints()
             identity = await resolve_member_identity(
                 config, security.peer, lambda doing: probes.show(repairing_pages(doing))
             )
-            opener = NodeOpener(config, identity, failpoints, security.peer, journal)
+            opener = NodeOpener(config, identity, storage, security.peer, journal)
             machine = await _in_thread(opener.open_machine, QueueMachine.abandon)
             undo.callback(machine.abandon)
             transport = GrpcTransport(

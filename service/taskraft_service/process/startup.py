@@ -8,7 +8,6 @@ from pathlib import Path
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.peers.contract import ProgramVersions
-from taskraft_replication.storage.failpoints import Failpoints
 from taskraft_service.clock.cluster_clock import monotonic_ms
 from taskraft_service.cluster.cluster_members import info_of
 from taskraft_service.cluster.member_identity import MemberIdentity
@@ -19,13 +18,14 @@ from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.descriptors import current_shares
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import STATE_DIRECTORY, StateDirectory
-from taskraft_service.storage.rocks import FailingStore, RocksStore
+from taskraft_service.storage.node_storage import NODE_STORAGE, NodeStorage
+from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.stored_format import check_format
 from taskraft_service.versions import HIGHEST, LOWEST
 
 
 def open_machine(
-    config: ServerConfig, identity: MemberIdentity, failpoints: Failpoints
+    config: ServerConfig, identity: MemberIdentity, storage: NodeStorage = NODE_STORAGE
 ) -> QueueMachine:
     """Open the queue's state.
 
@@ -38,15 +38,13 @@ def open_machine(
     """
     path = config.data_dir / STATE_DIRECTORY
     member_id = identity.member.member_id
-    directory = StateDirectory(path, config.cluster_id, member_id, failpoints, check_format)
+    directory = StateDirectory(path, config.cluster_id, member_id, storage.open_files, check_format)
 
     def open_store(database: Path) -> RocksStore:
-        if failpoints.is_armed:
-            return FailingStore(
-                database, config.block_cache_bytes, config.write_buffer_bytes, failpoints
-            )
         tables_max = current_shares().tables
-        return RocksStore(database, config.block_cache_bytes, config.write_buffer_bytes, tables_max)
+        return storage.open_store(
+            database, config.block_cache_bytes, config.write_buffer_bytes, tables_max
+        )
 
     pace = CollectPolicy(config.collect_entries, config.collect_ms)
     return QueueMachine(directory, open_store, Limits(), pace, monotonic_ms, installed_drivers())
@@ -55,8 +53,8 @@ def open_machine(
 def raft_config(
     config: ServerConfig,
     identity: MemberIdentity,
-    failpoints: Failpoints,
     version_in_force: Callable[[], int] = lambda: 0,
+    storage: NodeStorage = NODE_STORAGE,
 ) -> NodeConfig:
     """Return the settings of the Raft member.
 
@@ -80,5 +78,5 @@ def raft_config(
         disk_stall_ticks=max(2, round(config.disk_stall_ms / config.tick_ms)),
         disk_hang_ticks=max(3, round(config.disk_hang_ms / config.tick_ms)),
         program=ProgramVersions(LOWEST, HIGHEST, version_in_force),
-        failpoints=failpoints,
+        open_files=storage.open_files,
     )

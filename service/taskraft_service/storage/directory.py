@@ -16,8 +16,6 @@ from typing import Final, Protocol
 
 from taskraft_replication.errors import FormatUnknown, LogDamaged
 from taskraft_replication.storage.checked_file import JsonValue, read_checked, write_checked
-from taskraft_replication.storage.failing_filesystem import with_failpoints
-from taskraft_replication.storage.failpoints import NO_FAILPOINTS, Failpoints
 from taskraft_replication.storage.filesystem import DiskFileSystem, FileSystem, sync_directory
 
 STATE_DIRECTORY: Final = "state"
@@ -147,7 +145,7 @@ class StateDirectory:
         path: the directory; created if it is missing.
         cluster_id: cluster that owns the state.
         member_id: member that owns the state.
-        failpoints: faults to inject.
+        open_files: opens the files of a directory.
         check: checks the current database; called before an existing directory is changed.
 
     Raises:
@@ -160,17 +158,16 @@ class StateDirectory:
         path: Path,
         cluster_id: str,
         member_id: int,
-        failpoints: Failpoints = NO_FAILPOINTS,
+        open_files: Callable[[Path], FileSystem] = DiskFileSystem,
         check: Callable[[Path], None] = _accept,
     ) -> None:
         self._path = path
         self._identity: dict[str, JsonValue] = {"cluster_id": cluster_id, "member_id": member_id}
         self._frozen = 0
-        self.failpoints = failpoints
         if not path.is_dir():
             path.mkdir(parents=True)
             sync_directory(path.parent)
-        self._fs = with_failpoints(DiskFileSystem(path), failpoints)
+        self._fs = open_files(path)
         self._generation = self._read_pointer()
         check(self.current)
         self._remove_others()

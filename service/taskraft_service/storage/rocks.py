@@ -28,7 +28,6 @@ from rocksdict import (
     WriteOptions,
 )
 
-from taskraft_replication.storage.failpoints import Failpoints
 from taskraft_service.queue.store.store import RangeDeletion, Write
 from taskraft_service.storage.manifest import check_manifest
 
@@ -336,22 +335,3 @@ class RocksStore:
         """
         with self._damage_named():
             self._rocks.close()
-
-
-class FailingStore(RocksStore):
-    """A ``RocksStore`` with a failpoint before and after each write, for tests."""
-
-    def __init__(
-        self,
-        path: Path,
-        block_cache_bytes: int,
-        write_buffer_bytes: int,
-        failpoints: Failpoints,
-    ) -> None:
-        super().__init__(path, block_cache_bytes, write_buffer_bytes)
-        self._failpoints = failpoints
-
-    def write(self, writes: Iterable[Write]) -> None:
-        """Apply writes in order; after a crash either all or none of them exist."""
-        with self._failpoints.around("state", "write"):
-            super().write(writes)

@@ -19,7 +19,7 @@ from taskraft_replication.core.types import (
     Term,
 )
 from taskraft_replication.membership.roster import change_of
-from taskraft_replication.storage.failpoints import Failpoints
+from tests.failpoints.failpoints import Failpoints
 from tests.replication import promising_member
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.driver.test_driver import Watched, entries

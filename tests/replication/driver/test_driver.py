@@ -30,7 +30,7 @@ from taskraft_replication.errors import (
     Stopped,
 )
 from taskraft_replication.storage import metadata
-from taskraft_replication.storage.failpoints import Failpoints
+from tests.failpoints.failpoints import Failpoints
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.driver.stand_ins import Waiting
 from tests.replication.promising_member import FOUNDERS, SELF, Promises, PromisingMember

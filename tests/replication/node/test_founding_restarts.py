@@ -10,7 +10,9 @@ import pytest
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import StorageFailed
 from taskraft_replication.node.config import NodeConfig
-from taskraft_replication.storage.failpoints import Failpoints, parse_rules
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from tests.failpoints.failing_filesystem import FailingFileSystem
+from tests.failpoints.failpoints import Failpoints, parse_rules
 from tests.replication.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.real_time
@@ -29,7 +31,11 @@ class Beginning(LocalCluster):
         config = super().config(member)
         if not (self.is_harmed and member == TWO):
             return config
-        return replace(config, failpoints=Failpoints(parse_rules(DISK)))
+        failpoints = Failpoints(parse_rules(DISK))
+        return replace(
+            config,
+            open_files=lambda place: FailingFileSystem(DiskFileSystem(place), failpoints),
+        )
 
 
 async def test_a_founder_that_met_all_founders_does_not_wait_for_a_lost_one_after_a_restart(

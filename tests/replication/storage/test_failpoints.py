@@ -1,26 +1,19 @@
-"""Failpoint rules: syntax, when they fire, and no wrapper without rules."""
+"""Failpoint rules: syntax, and when they fire."""
 
 import errno
 
 import pytest
 
-from taskraft_replication.storage.failing_filesystem import (
-    FailingFileSystem,
-    subject_of,
-    with_failpoints,
-)
-from taskraft_replication.storage.failing_machine import machine_with_failpoints
-from taskraft_replication.storage.failpoints import (
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from tests.failpoints.failing_filesystem import FailingFileSystem, subject_of
+from tests.failpoints.failpoints import (
     NAMES,
-    NO_FAILPOINTS,
     Action,
     Failpoints,
     FailpointUnknown,
     Rule,
     parse_rules,
 )
-from taskraft_replication.storage.filesystem import DiskFileSystem
-from tests.replication.counting_machine import CountingMachine
 
 
 def test_a_rule_has_a_step_an_action_and_a_count():
@@ -77,19 +70,13 @@ def test_a_step_that_fails_does_not_reach_its_failpoint():
 @pytest.mark.parametrize(("action", "number"), [("eio", errno.EIO), ("enospc", errno.ENOSPC)])
 def test_an_injected_failure_raises_the_error_of_a_real_disk(tmp_path, action, number):
     failpoints = Failpoints(parse_rules(f"mark.before_write={action}"))
-    file = with_failpoints(DiskFileSystem(tmp_path), failpoints).create("mark")
+    file = FailingFileSystem(DiskFileSystem(tmp_path), failpoints).create("mark")
     with pytest.raises(OSError, match=r"failpoint mark\.before_write") as failure:
         file.write(0, b"x")
     assert failure.value.errno == number
     assert file.read(0, 1) == b"", "the failpoint fires before the write"
     file.write(0, b"x")
     file.close()
-
-
-def test_without_rules_the_file_system_is_not_wrapped(tmp_path):
-    fs, machine = DiskFileSystem(tmp_path), CountingMachine()
-    assert with_failpoints(fs, NO_FAILPOINTS) is fs
-    assert machine_with_failpoints(machine, NO_FAILPOINTS) is machine
 
 
 def test_a_file_without_named_steps_is_an_error():

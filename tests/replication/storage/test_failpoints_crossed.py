@@ -12,19 +12,21 @@ import pytest
 
 from taskraft_replication.errors import MemberRemoved
 from taskraft_replication.storage.checked_file import read_checked, write_checked
-from taskraft_replication.storage.failing_filesystem import FailingFileSystem
-from taskraft_replication.storage.failpoints import NAMES, Action, Failpoints, Rule
+from tests.failpoints.failing_filesystem import FailingFileSystem
+from tests.failpoints.failpoints import NAMES, Action, Failpoints, Rule
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.promising_member import Promises, PromisingMember
 from tests.replication.whole_story import LAST, SNAPSHOT_AT, Story
 from tests.sim.disk import Crashed, SimDisk
 
 POINTER = "current"
-STATE_WRITES = frozenset({"state.before_write", "state.after_write"})
+STORE_STEPS = frozenset(
+    f"state.{side}_{step}" for side in ("before", "after") for step in ("write", "sync")
+)
 ELSEWHERE = frozenset(
     name
     for name in NAMES
-    if name.startswith(("pointer.", "removed.", "restoring.")) or name in STATE_WRITES
+    if name.startswith(("pointer.", "removed.", "restoring.")) or name in STORE_STEPS
 )
 """Failpoints at the end of a member and in the pointer of the queue's state. Tests below cover
 these failpoints. Writes of the queue reach no disk before a flush, so a kill loses as much as a

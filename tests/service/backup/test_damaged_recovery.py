@@ -150,7 +150,7 @@ async def has_payload(node, task_id):
 def set_state_aside(config, identity):
     """Move the state away, as a node does that asks the others for theirs."""
     replace_state(config, "a test")
-    open_machine(config, identity, config.armed_failpoints()).abandon()
+    open_machine(config, identity).abandon()
 
 
 async def test_a_state_that_was_set_aside_is_continued_although_it_is_damaged(tmp_path):

@@ -5,11 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from taskraft_replication.storage.failpoints import NAMES, NO_FAILPOINTS, Action, Failpoints, Rule
 from taskraft_service.backup import restored_directory
 from taskraft_service.backup.recovery import RecoveryRefused, recovery_of
 from taskraft_service.backup.restore import restore_cluster
@@ -17,15 +15,14 @@ from taskraft_service.backup.restored_directory import RestoreRefused
 from taskraft_service.cluster.interrupted_restore import MARK, is_restoring
 from taskraft_service.cluster.member_identity import RestoreInterrupted, resolve_member_identity
 from taskraft_service.process.startup import open_machine
+from taskraft_service.storage.node_storage import NODE_STORAGE
+from tests.failpoints.failing_storage import failing_storage
+from tests.failpoints.failpoints import Action, Failpoints, Rule, perform
 from tests.file_digests import file_digests
 from tests.service.backup.test_backup import restored_in, saved, snapshot
 from tests.service.conftest import create, put
 
 pytestmark = pytest.mark.real_time
-
-NEVER = Rule(min(NAMES), Action.STALL, first=0, last=0)
-"""Arms the failpoints, so that they count, without a fault."""
-
 
 AFTER_THE_END = frozenset({("restoring.after_remove", 1), ("restoring.after_sync_directory", 2)})
 """Crossings at which the mark is removed, so that the restore is complete."""
@@ -47,9 +44,13 @@ async def file(node, tmp_path):
     return await saved(node, tmp_path / "f.snapshot")
 
 
-def restored(file, config, failpoints=NO_FAILPOINTS):
+def restored(file, config, storage=NODE_STORAGE):
     with file.open("rb") as content:
-        return restore_cluster(content, config, failpoints=failpoints)
+        return restore_cluster(content, config, storage=storage)
+
+
+def failing(*rules, act=perform):
+    return failing_storage(Failpoints(rules, act))
 
 
 def steps_of(file, config, side):
@@ -60,8 +61,8 @@ def steps_of(file, config, side):
         config: the settings of the node.
         side: "before": the failpoints before each step; "after": those after it.
     """
-    counted = Failpoints((NEVER,))
-    info = restored(file, config, counted)
+    counted = Failpoints()
+    info = restored(file, config, failing_storage(counted))
     crossings = counted.crossings.items()
     return info, {
         (name, number)
@@ -75,14 +76,14 @@ def killed_at(file, config, name, number, patched):
     """End a restore at the crossing of a failpoint, without any cleaning."""
     patched.setattr(restored_directory, "_undo", lambda *_, **__: None)
     with pytest.raises(Killed):
-        restored(file, config, Failpoints((Rule(name, Action.KILL, 0, number, number),), kill))
+        restored(file, config, failing(Rule(name, Action.KILL, 0, number, number), act=kill))
 
 
 async def check_whole(config, info):
     """Check that a node finds the restored member and its state."""
     identity = await resolve_member_identity(config)
     assert (identity.member.member_id, identity.is_joining) == (1, True)
-    machine = open_machine(config, identity, NO_FAILPOINTS)
+    machine = open_machine(config, identity)
     assert machine.applied_index == info.index
     assert machine.queue.task_counts()["emails"]
     machine.abandon()
@@ -125,17 +126,17 @@ async def test_a_restore_that_fails_at_any_step_leaves_no_file(file, tmp_path):
         config, _ = restored_in(tmp_path / f"{place}")
         config.data_dir.mkdir(parents=True)
         with pytest.raises(Exception, match=f"failpoint {name}"):
-            restored(file, config, Failpoints((Rule(name, Action.EIO, 0, number, number),)))
+            restored(file, config, failing(Rule(name, Action.EIO, 0, number, number)))
         assert not file_digests(config.data_dir), (name, number)
 
 
-@pytest.mark.parametrize("name", ["restoring.before_write", "state.after_flush"])
+@pytest.mark.parametrize("name", ["restoring.before_write", "state.after_sync"])
 async def test_a_second_restore_that_fails_keeps_the_mark(file, tmp_path, monkeypatch, name):
     config, _ = restored_in(tmp_path / "new")
     with monkeypatch.context() as patched:
         killed_at(file, config, "state.before_write", 1, patched)
     with pytest.raises(OSError, match=f"failpoint {name}"):
-        restored(file, config, Failpoints((Rule(name, Action.EIO),)))
+        restored(file, config, failing(Rule(name, Action.EIO)))
     assert is_restoring(config.data_dir)
     assert not (config.data_dir / "state").exists()
     await check_whole(config, restored(file, config))
@@ -147,7 +148,7 @@ async def test_a_kill_while_remains_are_removed_keeps_the_mark(file, tmp_path, m
     with monkeypatch.context() as patched:
         patched.setattr(restored_directory.shutil, "rmtree", kill)
         with pytest.raises(Killed):
-            restored(file, config, Failpoints((Rule("identity.before_create", Action.EIO),)))
+            restored(file, config, failing(Rule("identity.before_create", Action.EIO)))
     assert (config.data_dir / MARK).exists()
     with pytest.raises(RestoreInterrupted):
         await resolve_member_identity(config)
@@ -157,7 +158,7 @@ async def test_a_kill_while_remains_are_removed_keeps_the_mark(file, tmp_path, m
 async def test_a_directory_in_use_is_not_restored_into_again(file, tmp_path, monkeypatch):
     """Another restore holds the lock, or has ended just before the lock was free."""
     config, _ = restored_in(tmp_path / "new")
-    with restored_directory.restored_directory(config.data_dir, NO_FAILPOINTS):
+    with restored_directory.restored_directory(config.data_dir):
         before = file_digests(config.data_dir)
         with pytest.raises(RestoreRefused, match="holds the lock"):
             restored(file, config)
@@ -191,7 +192,7 @@ async def test_the_process_of_a_restore_is_killed(file, tmp_path):
             check=False,
         )
 
-    command = (Path(sys.executable).with_name("taskraft"), "snapshot", "restore", file)
+    command = (sys.executable, "-m", "tests.failpoints", "restore", file)
     killed = await run(*command, TASKRAFT_FAILPOINTS="identity.before_rename=kill")
     assert killed.returncode == -signal.SIGKILL
     before = file_digests(config.data_dir)

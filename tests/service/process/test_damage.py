@@ -47,10 +47,10 @@ def node(tmp_path_factory):
     cluster.close()
 
 
-def run(node, data, **environment):
+def run(node, data, module="taskraft_service.process", **environment):
     settings = {**node.environment, "TASKRAFT_DATA_DIR": str(data), **environment}
     return subprocess.run(
-        [sys.executable, "-m", "taskraft_service.process"],
+        [sys.executable, "-m", module],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
@@ -187,12 +187,6 @@ def test_a_single_node_with_a_damaged_state_is_refused_with_advice(node, tmp_pat
 )
 def test_a_failing_disk_stops_the_node_with_one_line(node, tmp_path, rules, said):
     """A failed fsync is never repeated: the pages are clean, but not on disk."""
-    done = run(node, tmp_path / "fresh", TASKRAFT_FAILPOINTS=rules)
+    done = run(node, tmp_path / "fresh", "tests.failpoints", TASKRAFT_FAILPOINTS=rules)
     assert done.returncode in {EXIT_BROKEN, EXIT_REFUSED}, done.stderr
     assert said in one_line(done)
-
-
-def test_unknown_failpoints_are_refused(node, tmp_path):
-    done = run(node, tmp_path / "fresh", TASKRAFT_FAILPOINTS="append.before_snyc=kill")
-    assert done.returncode == 2
-    assert "append.before_snyc" in one_line(done)

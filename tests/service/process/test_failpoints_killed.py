@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from taskraft_replication.storage.failpoints import NAMES
+from tests.failpoints.failpoints import NAMES
 from tests.service.zygote import Zygote
 
 pytestmark = pytest.mark.real_time

@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from taskraft_replication.storage.failpoints import NO_FAILPOINTS
 from taskraft_service.clock.cluster_clock import monotonic_ms
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.process.startup import open_machine
@@ -22,7 +21,7 @@ def opened(tmp_path):
     config.data_dir.mkdir()
 
     def opening():
-        return open_machine(config, MemberIdentity(config.member, ()), NO_FAILPOINTS)
+        return open_machine(config, MemberIdentity(config.member, ()))
 
     machine = opening()
     machine.apply(story())

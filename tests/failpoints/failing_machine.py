@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from taskraft_replication.core.types import Entry, LogIndex
 from taskraft_replication.machine import SnapshotReader, StagedState, StateMachine
-from taskraft_replication.storage.failpoints import Failpoints
+from tests.failpoints.failpoints import Failpoints
 
 
 class FailingStagedState:
@@ -86,8 +86,3 @@ class FailingMachine:
         with self._failpoints.around("state", "stage"):
             staged = self._machine.stage_snapshot(index, chunks)
         return FailingStagedState(staged, self._failpoints)
-
-
-def machine_with_failpoints(machine: StateMachine, failpoints: Failpoints) -> StateMachine:
-    """Return ``machine`` with failpoints, or ``machine`` itself where there are no rules."""
-    return FailingMachine(machine, failpoints) if failpoints.is_armed else machine

@@ -1,8 +1,8 @@
 """Define a failpoint at each step that makes data durable, and let tests trigger faults there.
 
 There is a failpoint before and after each step: ``append.before_sync``, ``state.after_apply``. File
-operations are identified at the file system interface, by file and operation. The storage code
-itself contains no failpoints, and without rules the interface is not wrapped.
+operations are identified at the file system interface, by file and operation. The code of the
+distributions contains no failpoints; see ``tests.failpoints`` for a node with failpoints.
 
 Rules have the form ``append.before_sync=kill@3,flush.after_sync=stall:200@1+``: perform an action
 at a failpoint, at its third crossing only, or from the first crossing on. Without ``@`` the action
@@ -47,9 +47,20 @@ STEPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         # The content of an incoming snapshot.
         "incoming": ("create", "write", "sync", "remove"),
         "directory": ("make",),
-        # The state machine. ``write`` is one batch into its store, ``stage`` builds a received
-        # state beside the old state, and ``switch`` replaces the old state.
-        "state": ("apply", "write", "flush", "freeze", "stage", "switch", "adopt", "discard"),
+        # The state machine. ``write`` is one batch into its store, ``sync`` makes the batches of
+        # the store durable, ``stage`` builds a received state beside the old state, and ``switch``
+        # replaces the old state.
+        "state": (
+            "apply",
+            "write",
+            "flush",
+            "freeze",
+            "stage",
+            "switch",
+            "adopt",
+            "discard",
+            "sync",
+        ),
     }
 )
 """All steps, by the file or object they act on."""
@@ -147,11 +158,6 @@ class Failpoints:
         self._act = act
         self._counting = threading.Lock()
 
-    @property
-    def is_armed(self) -> bool:
-        """Return whether there is at least one rule."""
-        return bool(self._rules)
-
     def cross(self, name: str) -> None:
         """Cross a failpoint and perform the actions of its rules."""
         assert name in NAMES, f"{name} is missing in STEPS"
@@ -167,7 +173,3 @@ class Failpoints:
         self.cross(f"{subject}.before_{operation}")
         yield
         self.cross(f"{subject}.after_{operation}")
-
-
-NO_FAILPOINTS: Final = Failpoints()
-"""No rules; for production."""

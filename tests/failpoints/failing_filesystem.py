@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from taskraft_replication.storage.checked_file import TEMPORARY_SUFFIX
-from taskraft_replication.storage.failpoints import STEPS, Failpoints
 from taskraft_replication.storage.filesystem import File, FileSystem
 from taskraft_replication.storage.segment import SUFFIX
 from taskraft_replication.storage.snapshot_inbox import SNAPSHOT_DIRECTORY
+from tests.failpoints.failpoints import STEPS, Failpoints
 
 _SUBJECTS: Final = {"current": "pointer", "directory": "directory_id"}
 """Names in ``STEPS`` of files whose own name differs."""
@@ -136,8 +136,3 @@ class FailingFileSystem:
     def _touch(self, name: str, subject: str) -> str:
         self._changed[name.rpartition("/")[0]] = subject
         return subject
-
-
-def with_failpoints(fs: FileSystem, failpoints: Failpoints) -> FileSystem:
-    """Return ``fs`` with failpoints, or ``fs`` itself where there are no rules."""
-    return FailingFileSystem(fs, failpoints) if failpoints.is_armed else fs
