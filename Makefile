@@ -9,7 +9,7 @@ RUN     = $(VENV)/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo console pictures test gate unstable nightly coverage drill spark-kills spark-versions upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock dist proto proto-check breaking raft-traces oracle sim mutants docs bench \
+.PHONY: help setup dev demo console pictures test gate unstable nightly coverage drill spark-kills spark-versions upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock release proto proto-check breaking raft-traces oracle sim mutants docs bench \
         bench-core bench-peers bench-brokers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
         check-release check-stubs check-manifests setup-run setup-demo setup-docs setup-proto \
         go-parts real-collector k8s sbom image check-edge native test-native test-grpc scan
@@ -128,13 +128,9 @@ docs: setup-docs ## Draw the pictures, build the site into var/site, and check l
 lock: setup ## Resolve the dependencies of all pyproject.toml files into constraints/
 	@$(RUN) -m tools.lock
 
-dist: setup ## Build the wheels into var/dist (VERSION=1.2.3 fails if they have another version)
-	@rm -rf var/dist
-	@$(RUN) -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation \
-		--wheel-dir var/dist . ./clients/python ./pipeline ./console
-	@test -z "$(VERSION)" || test "$$(ls var/dist/*-$(VERSION)-*.whl | wc -l)" -eq 4 || \
-		{ echo "not all wheels in var/dist have version $(VERSION); set it in the pyproject.toml files" >&2; exit 1; }
-	@ls var/dist
+release: ## Build the wheels of HEAD into var/release, and use them with each Python that is found (VERSION=1.2.3 is checked)
+	@$(PYTHON) tools/environment.py $(VENV)-release --only release
+	@$(VENV)-release/bin/python -m tools.release $(if $(VERSION),--version $(VERSION))
 
 proto: setup-proto ## Generate the stubs from proto/
 	@$(CODEGEN)/bin/python -m tools.stubs

@@ -172,8 +172,8 @@ def main() -> None:
     parser.add_argument("environment", type=Path)
     parser.add_argument(
         "--only",
-        choices=("proto", "peers", "brokers", "docs", "sbom", "native"),
-        help="code generator, compared workers, or (on top of dev) tools of site, image or edge",
+        choices=("proto", "peers", "brokers", "docs", "sbom", "native", "release"),
+        help="one group instead of a level; those of site and edge go on top of dev",
     )
     parser.add_argument("--level", choices=tuple(LEVELS), default="all", help="what to install")
     arguments = parser.parse_args()

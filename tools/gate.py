@@ -48,13 +48,13 @@ def clean_environment(environment: Mapping[str, str], checkout: Path) -> dict[st
     return {**clean, "CI": "true"}
 
 
-def clone(checkout: Path, folder: Path) -> Path:
-    """Clone HEAD into a folder, with `shared` beside the clone; return the clone."""
+def clone(checkout: Path, folder: Path, *, with_shared: bool = True) -> Path:
+    """Clone HEAD into a folder, by default with `shared` beside the clone; return the clone."""
     target = folder / "main"
     git(checkout, "clone", "--quiet", "--no-local", str(checkout), str(target))
     git(target, "checkout", "--quiet", "--detach", git(checkout, "rev-parse", "HEAD"))
     shared = checkout.parent / "shared"
-    if shared.is_dir():
+    if with_shared and shared.is_dir():
         shutil.copytree(shared, folder / "shared", symlinks=True)
     return target
 

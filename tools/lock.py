@@ -24,6 +24,8 @@ ENVIRONMENTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     # Installed on top of `dev` if Java is there, so it must be compatible.
     "pipeline": ("pipeline/pyproject.toml", "--constraint", "constraints/dev.txt"),
+    # Dependencies of the client alone, for its bill of materials.
+    "client": ("clients/python/pyproject.toml", "--constraint", "constraints/dev.txt"),
     # Installed on top of `service` by `make dev`.
     "console": ("console/pyproject.toml", "--constraint", "constraints/dev.txt"),
     # Installed on top of `dev` by `make docs`.
@@ -36,6 +38,10 @@ ENVIRONMENTS: Final[dict[str, tuple[str, ...]]] = {
     "peers": ("--group", "peers"),
     "brokers": ("--group", "brokers"),
     "sbom": ("--group", "sbom"),
+    "release": (
+        *("--group", "release", "--constraint", "constraints/native.txt"),
+        *("--constraint", "constraints/build.txt"),
+    ),
 }
 """Arguments of the resolver by file name; the order matters."""
 
