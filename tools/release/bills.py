@@ -31,7 +31,11 @@ def write_bills(clone: Path, folder: Path) -> None:
         (wheel,) = folder.glob(f"{name}-*.whl")
         command = [program, "requirements", "--output-reproducible", "--mc-type", "library"]
         command += ["--pyproject", f"{project}/pyproject.toml"]
-        command += ["--output-file", str(bill_of(wheel)), f"constraints/{LOCKS[name]}.txt"]
+        command += [
+            "--output-file",
+            str(bill_of(wheel).resolve()),
+            f"constraints/{LOCKS[name]}.txt",
+        ]
         run(command, clone, {})
     for wheel in folder.glob(f"{EDGE}-*.whl"):
         bill_of(wheel).write_bytes(_bill_inside(wheel))
