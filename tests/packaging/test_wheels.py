@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.release.wheels import problems_of
+
 pytestmark = pytest.mark.real_time
 
 ROOT = Path(__file__).parent.parent.parent
@@ -56,6 +58,13 @@ def test_a_wheel_holds_its_packages_and_nothing_else(wheels, distribution):
 def test_every_package_says_that_it_is_typed(wheels, distribution):
     typed = {name.split("/")[0] for name in wheels[distribution] if name.endswith("/py.typed")}
     assert typed == TOP_LEVEL[distribution]
+
+
+def test_every_wheel_has_the_licence_and_the_same_version(built):
+    paths = sorted(built.glob("*.whl"))
+    (version,) = {path.name.split("-")[1] for path in paths}
+    licence = (ROOT / "LICENSE").read_bytes()
+    assert [one for path in paths for one in problems_of(path, licence, version)] == []
 
 
 @pytest.mark.parametrize("distribution", TOP_LEVEL)
