@@ -48,11 +48,11 @@ def clean_environment(environment: Mapping[str, str], checkout: Path) -> dict[st
     return {**clean, "CI": "true"}
 
 
-def clone(checkout: Path, folder: Path, *, with_shared: bool = True) -> Path:
-    """Clone HEAD into a folder, by default with `shared` beside the clone; return the clone."""
+def clone(checkout: Path, folder: Path, *, commit: str = "HEAD", with_shared: bool = True) -> Path:
+    """Clone a commit into a folder, by default with `shared` beside the clone; return the clone."""
     target = folder / "main"
     git(checkout, "clone", "--quiet", "--no-local", str(checkout), str(target))
-    git(target, "checkout", "--quiet", "--detach", git(checkout, "rev-parse", "HEAD"))
+    git(target, "checkout", "--quiet", "--detach", git(checkout, "rev-parse", commit))
     shared = checkout.parent / "shared"
     if with_shared and shared.is_dir():
         shutil.copytree(shared, folder / "shared", symlinks=True)

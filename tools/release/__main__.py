@@ -33,8 +33,8 @@ from tools.release.wheels import (
 TARGET: Final = Path("var/release")
 
 
-def build_twice(checkout: Path, folder: Path, *, with_edge: bool) -> Path:
-    """Build the wheels in two clones of HEAD; return the first clone and fill TARGET.
+def build_twice(checkout: Path, commit: str, folder: Path, *, with_edge: bool) -> Path:
+    """Build the wheels in two clones of a commit; return the first clone and fill TARGET.
 
     Raises:
         ReleaseFailed: a build failed, or the builds differ.
@@ -43,7 +43,7 @@ def build_twice(checkout: Path, folder: Path, *, with_edge: bool) -> Path:
     for name in ("first", "second"):
         print(f"building the wheels, {name} time ...", flush=True)
         (folder / name).mkdir()
-        source = clone(checkout, folder / name, with_shared=False)
+        source = clone(checkout, folder / name, commit=commit, with_shared=False)
         wheels = folder / name / "wheels"
         build(source, wheels, with_edge=with_edge)
         built.append((source, wheels))
@@ -112,14 +112,14 @@ def try_wheels(wheels: Mapping[str, Path], folder: Path) -> bool:
     return bool(trials) and not failures
 
 
-def release(checkout: Path, folder: Path, version: str) -> bool:
-    """Build and check a release; return whether all checks passed.
+def release(checkout: Path, commit: str, folder: Path, version: str) -> bool:
+    """Build and check a release of a commit; return whether all checks passed.
 
     Raises:
         ReleaseFailed: the wheels cannot be released.
     """
     lacking = download_crates()
-    source = build_twice(checkout, folder, with_edge=not lacking)
+    source = build_twice(checkout, commit, folder, with_edge=not lacking)
     wheels = check_wheels(source, version)
     write_bills(source, TARGET)
     write_sums(TARGET)
@@ -137,12 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", default="", help="the version that all wheels must have")
     version = parser.parse_args(arguments).version
     checkout = Path(git(Path(), "rev-parse", "--show-toplevel"))
-    print(f"release of {git(checkout, 'rev-parse', 'HEAD')}", flush=True)
+    commit = git(checkout, "rev-parse", "HEAD")
+    print(f"release of {commit}", flush=True)
     if git(checkout, "status", "--porcelain"):
         print("note: the clones lack uncommitted changes", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="taskraft-release-"))
     try:
-        passed = release(checkout, folder, version)
+        passed = release(checkout, commit, folder, version)
     except ReleaseFailed as error:
         print(f"RED: {error}")
         passed = False
