@@ -84,7 +84,7 @@ class Cycle:
         collected = time.thread_time_ns()
         self.store.write(writes)
         written = time.thread_time_ns()
-        self.queue.read_ahead()
+        self.queue.look_ahead()
         self.spent["collect"] += collected - began
         self.spent["write"] += written - collected
         self.spent["read ahead"] += time.thread_time_ns() - written

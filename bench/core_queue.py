@@ -80,7 +80,7 @@ class CoreQueue:
     def collect(self) -> None:
         """Write changed state to the store."""
         self.store.write(self.queue.collect_writes())
-        self.queue.read_ahead()
+        self.queue.look_ahead()
         self._waiting = 0
 
     def close(self) -> None:

@@ -81,7 +81,7 @@ class OpenDatabase:
     def collect(self) -> None:
         """Write all changes since the last batch, with the applied index, in one batch."""
         self.store.write(self.queue.collect_writes())
-        self.queue.read_ahead()
+        self.queue.look_ahead()
         self.written_index = self.queue.applied_index
 
     def upgrade(self) -> None:

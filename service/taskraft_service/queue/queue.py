@@ -12,13 +12,15 @@ take several times as long as its task.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from taskraft_service.queue.clock import advance
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.tube import QueueTube
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.acknowledge import is_plain
@@ -61,6 +63,8 @@ Likeness: TypeAlias = tuple[str, int | None] | None
 key None is executed alone.
 """
 
+AHEAD_STEP: Final = 512
+"""Maximum number of tasks that one call of ``read_ahead`` reads; 512 take about 5 ms."""
 SETTLES: Likeness = ("", None)
 """Key of plain acknowledgements; the key of a take has a tube name instead."""
 
@@ -212,6 +216,8 @@ class Queue(QueueReaders):
         super().__init__(open_state(store, limits, new_task, editor, drivers, origin))
         self.repeated: dict[str, int] = {}
         """Revisions of earlier requests that commands of the last entry repeat, by request id."""
+        self.ahead: deque[tuple[QueueTube, Sequence[int]]] = deque()
+        """Tasks to prefetch, by tube; the store has them until the next batch of writes."""
 
     def apply(self, index: int, now_ms: int, commands: Sequence[LoggedCommand]) -> list[Result]:
         """Apply one entry: fire deadlines up to ``now_ms``, then execute the commands in order.
@@ -273,6 +279,8 @@ class Queue(QueueReaders):
             forget_groups(state)
         if failures.first < failures.following:
             failures.forget_old(state.now_ms, limits)
+        if self.ahead:
+            self.read_ahead()
         audit_from_ms = state.stamp.at_ms - limits.audit_retention_ms
         if state.audit.oldest_ms < audit_from_ms:
             state.audit.forget_old(audit_from_ms, limits)
@@ -292,6 +300,7 @@ class Queue(QueueReaders):
         Write the batch before the next call of any method, because this call evicts tasks and
         later calls read the evicted tasks from the store.
         """
+        self.ahead.clear()
         return collect(self._state)
 
     def adopt_format(self) -> None:
@@ -304,22 +313,33 @@ class Queue(QueueReaders):
         self._state.format = self._state.cluster.formats.state
         self.has_old_format = False
 
-    def read_ahead(self) -> None:
-        """Prefetch tasks that takes will need soon; the replicated state does not change.
+    def look_ahead(self) -> None:
+        """Find tasks that takes will need soon; the next entries read them into memory.
 
-        Call this method after each batch of writes. The method reads tasks of the tubes that
-        changed before the batch.
+        Call this method after each batch of writes. The tasks are those of the tubes that changed
+        before the batch.
         """
         state = self._state
-        limits = state.limits
+        self.ahead.clear()
         tubes, state.tubes.used = state.tubes.used, []
         for tube in tubes:
-            if state.resident_bytes > limits.resident_bytes_max:
-                return
             is_there = tube.number in state.tubes.by_number  # not truncated or dropped since then
             if is_there and len(tube.tasks) < sum(tube.counters.states):
-                coming = tube.ready.coming(limits.ahead_tasks_max)
-                state.bring_all(tube, [entry[-1] for entry in coming])
+                coming = [entry[-1] for entry in tube.ready.coming(state.limits.ahead_tasks_max)]
+                missing = [task_id for task_id in coming if task_id not in tube.tasks]
+                for first in range(0, len(missing), AHEAD_STEP):
+                    self.ahead.append((tube, missing[first : first + AHEAD_STEP]))
+
+    def read_ahead(self) -> None:
+        """Prefetch the next tasks of ``ahead``; the replicated state does not change."""
+        state = self._state
+        tube, missing = self.ahead.popleft()
+        if state.resident_bytes > state.limits.resident_bytes_max:
+            self.ahead.clear()
+        elif tube.number in state.tubes.by_number:
+            state.bring_all(tube, missing)
+            for task_id in missing:
+                state.evict_surplus(tube.tasks[task_id])
 
     def next_deadline_ms(self) -> int | None:
         """Return the time at which the leader must propose an entry without commands, or None."""

@@ -307,7 +307,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def read_ahead(self):
         """Read ahead, which may happen at any time and changes nothing."""
-        self.queue.read_ahead()
+        self.queue.look_ahead()
 
     def restore(self):
         """Reopen after a collection: the store has the whole state, like a snapshot."""

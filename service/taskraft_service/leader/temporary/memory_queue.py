@@ -82,7 +82,7 @@ class MemoryQueue:
 
     def _collect(self) -> None:
         self._store.write(self.queue.collect_writes())
-        self.queue.read_ahead()
+        self.queue.look_ahead()
         self._fresh_bytes = 0
 
     def _without_room(self, command: Command) -> Refusal | None:

@@ -16,6 +16,7 @@ from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
+from tests.service.queue.state.test_working_set import read_all_ahead
 
 LIMITS = Limits(
     head_entries_max=16,
@@ -48,7 +49,7 @@ class Desk:
     def collect(self):
         for _ in range(2):
             self.store.write(self.queue.collect_writes())
-            self.queue.read_ahead()
+            read_all_ahead(self.queue)
 
     @property
     def resident(self):

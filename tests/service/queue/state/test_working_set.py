@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from taskraft_service.queue import queue as queue_module
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
@@ -59,6 +60,27 @@ def resident(queue, tube):
     return len(queue._state.tubes[tube].tasks)
 
 
+def read_all_ahead(queue):
+    """Read what takes will need soon, as the next entries do."""
+    queue.look_ahead()
+    while queue.ahead:
+        queue.read_ahead()
+
+
+def test_entries_read_ahead_in_steps(monkeypatch):
+    monkeypatch.setattr(queue_module, "AHEAD_STEP", 10)
+    queue, store = with_backlog(Put("plain", tasks(TASKS)), read_tasks_max=1, ahead_tasks_max=30)
+    queue.apply(2, 2_000, [Take(["plain"])])
+    store.write(queue.collect_writes())
+    queue.look_ahead()
+    begun = resident(queue, "plain")
+    assert begun < 10
+    queue.apply(3, 3_000, [])
+    assert 10 <= resident(queue, "plain") - begun <= 11
+    store.write(queue.collect_writes())
+    assert not queue.ahead, "the store may have other tasks now"
+
+
 def test_a_take_reads_the_next_tasks_in_one_read():
     queue, store = with_backlog(Put("plain", tasks(TASKS)), read_tasks_max=10)
     (result,) = queue.apply(2, 2_000, [Take(["plain"], tasks_max=8)])
@@ -71,7 +93,7 @@ def test_a_tube_in_use_is_read_ahead_and_takes_read_nothing():
     queue, store = with_backlog(Put("plain", tasks(TASKS)), read_tasks_max=1, ahead_tasks_max=30)
     queue.apply(2, 2_000, [Take(["plain"])])
     store.write(queue.collect_writes())
-    queue.read_ahead()
+    read_all_ahead(queue)
     assert resident(queue, "plain") >= 30
     store.pairs = {key: value for key, value in store.pairs.items() if key[:1] != b"t"}
     (result,) = queue.apply(3, 3_000, [Take(["plain"], tasks_max=20)])
@@ -84,7 +106,7 @@ def test_without_free_memory_only_requested_tasks_are_read():
     queue.apply(3, 3_000, [Take(["plain"], tasks_max=30)])
     assert resident(queue, "plain") == 31
     store.write(queue.collect_writes())
-    queue.read_ahead()
+    read_all_ahead(queue)
     assert resident(queue, "plain") == 31
 
 
@@ -117,7 +139,7 @@ def test_the_read_ahead_is_shared_by_the_sub_queues_in_use():
     queue, store = with_backlog(*puts, ahead_tasks_max=TASKS, subqueue_entries_max=2)
     queue.apply(2, 2_000, [Take(["mail"], tasks_max=4)])
     store.write(queue.collect_writes())
-    queue.read_ahead()
+    read_all_ahead(queue)
     of_queue = [0] * 4
     for task_id in queue._state.tubes["mail"].tasks:
         of_queue[(task_id - 1) // TASKS] += 1
@@ -142,5 +164,5 @@ def test_an_emptied_tube_is_not_read():
     queue.apply(3, 3_000, [TruncateTube("plain")])
     ((emptied, _),) = queue._state.removals.values()
     before = len(emptied.tasks)
-    queue.read_ahead()
+    read_all_ahead(queue)
     assert len(emptied.tasks) == before
