@@ -212,7 +212,8 @@ class Candidates:
         Nothing else evicts such tasks, so the caller must call this method at the end of the take.
         """
         for task in self._looked_at.values():
-            self._state.evict_surplus(task)
+            if task.state is READY and not task.dirty and not task.tube.ready.is_head(task):
+                self._state.evict(task)
 
     def _compete(self) -> None:
         if len(self._tubes) == 1:

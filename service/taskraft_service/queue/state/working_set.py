@@ -18,7 +18,7 @@ from typing import Final
 
 from taskraft_service.queue.entities.session import QueueSession
 from taskraft_service.queue.entities.task_codec import read_task
-from taskraft_service.queue.entities.task_state import GONE, READY
+from taskraft_service.queue.entities.task_state import GONE
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.store.keys import body_key, task_id_of, task_key
 from taskraft_service.queue.store.store import Store
@@ -153,11 +153,6 @@ class WorkingSet:
         del task.tube.tasks[task.id]
         if task.body is not None:
             self.resident_bytes -= len(task.body)
-
-    def evict_surplus(self, task: QueueTask) -> None:
-        """Remove a task from memory that was only looked up, unless its place is in memory."""
-        if task.state is READY and not task.dirty and not task.tube.ready.is_head(task):
-            self.evict(task)
 
     def touch_task(self, task: QueueTask) -> None:
         """Record that a task differs from its stored record."""
