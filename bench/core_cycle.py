@@ -85,6 +85,8 @@ class Cycle:
         self.store.write(writes)
         written = time.thread_time_ns()
         self.queue.look_ahead()
+        while self.queue.ahead:
+            self.queue.read_ahead()
         self.spent["collect"] += collected - began
         self.spent["write"] += written - collected
         self.spent["read ahead"] += time.thread_time_ns() - written

@@ -81,6 +81,8 @@ class CoreQueue:
         """Write changed state to the store."""
         self.store.write(self.queue.collect_writes())
         self.queue.look_ahead()
+        while self.queue.ahead:
+            self.queue.read_ahead()
         self._waiting = 0
 
     def close(self) -> None:

@@ -252,6 +252,8 @@ class QueueMachine:
             # the previous leader, whose clock may have been ahead. All replicas correct the
             # timestamp in the same way.
             now_ms = max(now_ms, timestamp_ms)
+        if self.queue.ahead:
+            self.queue.read_ahead()
         results = self.queue.apply(entry.index, now_ms, commands)
         assert len(results) == len(commands)
         if self._items_left is not None:

@@ -228,8 +228,6 @@ class Queue(QueueReaders):
         """
         state = self._state
         assert index > state.index, f"entry {index} after {state.index}"
-        if self.ahead:
-            self.read_ahead()
         state.index = index
         stamp = state.stamp
         stamp.revision, stamp.place = index, 0
@@ -315,10 +313,10 @@ class Queue(QueueReaders):
         self.has_old_format = False
 
     def look_ahead(self) -> None:
-        """Find tasks that takes will need soon; the next entries read them into memory.
+        """Find tasks that takes will need soon.
 
-        Call this method after each batch of writes. The tasks are those of the tubes that changed
-        before the batch.
+        Call this method after each batch of writes, and ``read_ahead`` before each entry while
+        ``ahead`` has tasks. The tasks are those of the tubes that changed before the batch.
         """
         state = self._state
         self.ahead.clear()

@@ -178,6 +178,18 @@ def test_many_changes_are_collected_early(tmp_path):
     machine.abandon()
 
 
+def test_each_entry_reads_some_tasks_ahead(tmp_path):
+    machine = machine_in(tmp_path / "state", entries=1_000)
+    machine.apply(story())
+    tube = machine.queue._state.tubes["t"]
+    machine.queue.ahead += [(tube, []), (tube, [])]
+    machine.apply(puts(7, 7, 1))
+    assert len(machine.queue.ahead) == 1
+    machine.apply(puts(8, 9, 1))
+    assert not machine.queue.ahead
+    machine.abandon()
+
+
 def test_new_tasks_are_collected_earlier_than_other_changes(tmp_path):
     machine = machine_in(tmp_path / "state", entries=1_000, tasks=400, fresh=100)
     machine.apply(story())

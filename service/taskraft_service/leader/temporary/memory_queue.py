@@ -73,6 +73,8 @@ class MemoryQueue:
 
     def _apply(self, now_ms: int, commands: Sequence[Command]) -> Sequence[Result]:
         queue = self.queue
+        if queue.ahead:
+            queue.read_ahead()
         results = queue.apply(queue.applied_index + 1, max(now_ms, queue.now_ms), commands)
         self._fresh_bytes += sum(growth_bytes(command) for command in commands)
         changed, _ = queue.unwritten_tasks

@@ -67,7 +67,7 @@ def read_all_ahead(queue):
         queue.read_ahead()
 
 
-def test_entries_read_ahead_in_steps(monkeypatch):
+def test_tasks_are_read_ahead_in_steps(monkeypatch):
     monkeypatch.setattr(queue_module, "AHEAD_STEP", 10)
     queue, store = with_backlog(Put("plain", tasks(TASKS)), read_tasks_max=1, ahead_tasks_max=30)
     queue.apply(2, 2_000, [Take(["plain"])])
@@ -75,7 +75,7 @@ def test_entries_read_ahead_in_steps(monkeypatch):
     queue.look_ahead()
     begun = resident(queue, "plain")
     assert begun < 10
-    queue.apply(3, 3_000, [])
+    queue.read_ahead()
     assert 10 <= resident(queue, "plain") - begun <= 11
     store.write(queue.collect_writes())
     assert not queue.ahead, "the store may have other tasks now"
