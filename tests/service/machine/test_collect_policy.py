@@ -1,0 +1,96 @@
+"""Changes are written in batches: early if they are many, and later if the store would block."""
+
+from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
+from taskraft_service.machine import state_machine
+from taskraft_service.machine.collect_policy import BACKLOG_ENTRIES
+from taskraft_service.storage.rocks import RocksStore
+from tests.service.machine.test_state_machine import Clock, machine_in, puts, story
+
+
+def test_many_changes_are_collected_early(tmp_path):
+    machine = machine_in(tmp_path / "state", entries=1_000, tasks=100)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 8, 40))
+    assert machine.snapshot_index == 6
+    machine.apply(puts(9, 9, 40))
+    assert machine.snapshot_index == 9
+    machine.abandon()
+
+
+def test_new_tasks_are_collected_earlier_than_other_changes(tmp_path):
+    machine = machine_in(tmp_path / "state", entries=1_000, tasks=400, fresh=100)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 8, 40))
+    assert machine.snapshot_index == 6
+    machine.apply(puts(9, 9, 40))
+    assert machine.snapshot_index == 9
+    machine.apply(puts(10, 9 + BACKLOG_ENTRIES, 9))
+    assert machine.snapshot_index == 9, "nobody waits for a backlog"
+    machine.abandon()
+
+
+def test_a_backlog_is_collected_in_batches_that_only_tasks_and_time_bound(tmp_path):
+    clock = Clock()
+    machine = machine_in(tmp_path / "state", clock, entries=10, tasks=100)
+    machine.apply(story())
+    machine.collect()
+    last = 6 + BACKLOG_ENTRIES
+    machine.apply(puts(7, last, 1))
+    assert machine.snapshot_index == 6
+    machine.apply(puts(last + 1, last + 1, 1))
+    assert machine.snapshot_index == last + 1, "no further entries wait"
+    machine.apply(puts(last + 2, last + 1 + BACKLOG_ENTRIES, 4))
+    assert machine.snapshot_index == last + 1 + BACKLOG_ENTRIES, "too many changed tasks"
+    clock.time_ms = 1_000
+    machine.apply(puts(last + 2 + BACKLOG_ENTRIES, last + 1 + 2 * BACKLOG_ENTRIES, 1))
+    assert machine.snapshot_index == last + 1 + 2 * BACKLOG_ENTRIES, "too long ago"
+    machine.abandon()
+
+
+def test_a_batch_is_postponed_while_the_store_would_block(tmp_path):
+    choked = True
+
+    class Choked(RocksStore):
+        @property
+        def is_choked(self):
+            return choked
+
+    machine = machine_in(tmp_path / "state", entries=1_000, tasks=10, store=Choked)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 7, 100))
+    assert machine.snapshot_index == 6
+    following = puts(8, 8, 60)
+    assert not machine.waits_for_disk(following[0])
+    machine.apply(following)
+    assert machine.snapshot_index == 6
+    assert machine.waits_for_disk(puts(9, 9, 1)[0]), "memory is bounded"
+    choked = False
+    assert not machine.waits_for_disk(puts(9, 9, 1)[0])
+    machine.apply(puts(9, 9, 1))
+    assert machine.snapshot_index == 9
+    choked = True
+    assert not machine.waits_for_disk(puts(10, 10, 1)[0])
+    assert machine.waits_for_disk(Entry(Term(1), LogIndex(10), b"", EntryKind.CONF_CHANGE_V2)), (
+        "a membership change is written at once"
+    )
+    machine.close()
+
+
+def test_large_changes_wait_for_a_store_that_would_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(state_machine, "POSTPONED_BYTES_MAX", 2_000)
+
+    class Choked(RocksStore):
+        is_choked = True
+
+    machine = machine_in(tmp_path / "state", entries=1, tasks=1_000, store=Choked)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 7, 100))
+    assert not machine.waits_for_disk(puts(8, 8, 1)[0])
+    machine.apply(puts(8, 15, 100))
+    assert machine.waits_for_disk(puts(16, 16, 1)[0])
+    assert machine.snapshot_index == 6
+    machine.abandon()
