@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo console pictures test gate unstable nightly coverage drill spark-kills spark-versions upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock release proto proto-check breaking raft-traces oracle sim mutants docs bench \
-        bench-core bench-peers bench-brokers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
+        bench-core bench-pipeline bench-peers bench-brokers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
         check-release check-stubs check-manifests setup-run setup-demo setup-docs setup-proto \
         go-parts real-collector k8s sbom image check-edge native test-native test-grpc scan
 
@@ -157,6 +157,9 @@ bench: setup load ## Measure one and three nodes over gRPC (ARGS="...")
 
 bench-core: setup ## Measure the queue core, write-behind and the commit path (ARGS="--full")
 	@$(RUN) -m bench.core $(ARGS)
+
+bench-pipeline: setup-demo ## Measure how fast Spark reads and exports the history of real nodes (ARGS="--rates 450 --rounds 1")
+	@$(RUN) -m bench.history_read --spark --journal $(ARGS)
 
 bench-peers: setup ## Compare workers with those of dramatiq and Celery (ARGS="--tasks 2000 --rounds 1")
 	@$(PYTHON) tools/environment.py $(VENV)-peers --only peers

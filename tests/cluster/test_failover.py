@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from taskraft import Client
 from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
 from tools.local_cluster import LocalCluster
+from tools.sync_fault import SyncFaults
 
 pytestmark = pytest.mark.cluster
 
@@ -181,17 +183,15 @@ def test_a_put_repeated_by_another_process_after_a_leader_kill_has_one_effect(tm
             assert client.tube("work").stats().tasks.total == 2
 
 
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler to delay fsyncs with")
 def test_disks_that_stall_for_200_ms_cost_no_election(tmp_path):
     """Uses the default settings: heartbeats continue during slow fsyncs."""
-    stalling = {
-        "TASKRAFT_FAILPOINTS": "append.before_sync=stall:200@4+",
-        "TASKRAFT_AUTO_CREATE_TUBES": "true",
-    }
-    cluster = LocalCluster(3, tmp_path, stalling)
-    for node in cluster.nodes:
-        node.module = "tests.failpoints"
+    cluster = LocalCluster(3, tmp_path / "c", {"TASKRAFT_AUTO_CREATE_TUBES": "true"})
+    disks = SyncFaults(cluster, tmp_path / "faults")
     with cluster as nodes:
         before = nodes.leader().state()
+        for node in nodes.nodes:
+            disks.delay(node, 200)
         with Client(nodes.target) as client:
             for _ in range(8):
                 client.tube("work").put(b"x", timeout=10)

@@ -4,9 +4,9 @@ There is a failpoint before and after each step: ``append.before_sync``, ``state
 operations are identified at the file system interface, by file and operation. The code of the
 distributions contains no failpoints; see ``tests.failpoints`` for a node with failpoints.
 
-Rules have the form ``append.before_sync=kill@3,flush.after_sync=stall:200@1+``: perform an action
-at a failpoint, at its third crossing only, or from the first crossing on. Without ``@`` the action
-happens at the first crossing.
+Rules have the form ``append.before_sync=kill@3,state.after_sync=eio@1+``: perform an action at a
+failpoint, at its third crossing only, or from the first crossing on. Without ``@`` the action
+happens at the first crossing. ``tools.sync_fault`` makes disks slow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import re
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,7 +73,7 @@ NAMES: Final = frozenset(
 """The names of all failpoints."""
 
 _RULE: Final = re.compile(
-    r"(?P<name>[a-z_.]+)=(?P<action>[a-z]+)(?::(?P<ms>\d{1,6}))?(?:@(?P<first>\d{1,9})(?P<on>\+)?)?"
+    r"(?P<name>[a-z_.]+)=(?P<action>[a-z]+)(?:@(?P<first>\d{1,9})(?P<on>\+)?)?"
 )
 
 
@@ -91,8 +90,6 @@ class Action(Enum):
     """The step fails as on a broken disk."""
     ENOSPC = "enospc"
     """The step fails as on a full disk."""
-    STALL = "stall"
-    """The step takes the given number of milliseconds longer."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -101,7 +98,6 @@ class Rule:
 
     name: str
     action: Action
-    stall_ms: int = 0
     first: int = 1
     last: float = 1
 
@@ -118,21 +114,16 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 def _parse(text: str) -> Rule:
     match = _RULE.fullmatch(text)
     if match is None:
-        raise FailpointUnknown(f'"{text}" is not name=action[:ms][@first[+]]')
+        raise FailpointUnknown(f'"{text}" is not name=action[@first[+]]')
     if match["name"] not in NAMES:
         raise FailpointUnknown(f"unknown failpoint {match['name']}")
     if match["action"] not in {action.value for action in Action}:
-        raise FailpointUnknown(f"unknown action {match['action']}: use kill, eio, enospc or stall")
-    action = Action(match["action"])
-    if (action is Action.STALL) != (match["ms"] is not None):
-        raise FailpointUnknown(
-            f'"{text}": stall needs milliseconds, as in stall:200; other actions take none'
-        )
+        raise FailpointUnknown(f"unknown action {match['action']}: use kill, eio or enospc")
     first = int(match["first"] or 1)
     if first == 0:
         raise FailpointUnknown(f'"{text}": crossings are counted from 1')
     last = float("inf") if match["on"] else first
-    return Rule(match["name"], action, int(match["ms"] or 0), first, last)
+    return Rule(match["name"], Action(match["action"]), first, last)
 
 
 def perform(rule: Rule) -> None:
@@ -140,8 +131,6 @@ def perform(rule: Rule) -> None:
     match rule.action:
         case Action.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
-        case Action.STALL:
-            time.sleep(rule.stall_ms / 1000)
         case Action.EIO | Action.ENOSPC:
             number = errno.EIO if rule.action is Action.EIO else errno.ENOSPC
             raise OSError(number, f"{os.strerror(number)} (failpoint {rule.name})")

@@ -17,11 +17,11 @@ from tests.failpoints.failpoints import (
 
 
 def test_a_rule_has_a_step_an_action_and_a_count():
-    text = "append.before_sync=kill@3, mark.after_write=stall:200@2+,state.before_flush=eio,"
+    text = "append.before_sync=kill@3, mark.after_write=enospc@2+,state.before_flush=eio,"
     assert parse_rules(text) == (
-        Rule("append.before_sync", Action.KILL, 0, 3, 3),
-        Rule("mark.after_write", Action.STALL, 200, 2, float("inf")),
-        Rule("state.before_flush", Action.EIO, 0, 1, 1),
+        Rule("append.before_sync", Action.KILL, 3, 3),
+        Rule("mark.after_write", Action.ENOSPC, 2, float("inf")),
+        Rule("state.before_flush", Action.EIO, 1, 1),
     )
     assert parse_rules("") == ()
 
@@ -33,8 +33,7 @@ def test_a_rule_has_a_step_an_action_and_a_count():
         ("append.sync=kill", "append.sync"),
         ("append.before_sync=explode", "explode"),
         ("append.before_sync", "is not name=action"),
-        ("append.before_sync=stall", "milliseconds"),
-        ("append.before_sync=kill:5", "milliseconds"),
+        ("append.before_sync=kill:5", "is not name=action"),
         ("append.before_sync=kill@0", "counted from 1"),
         ("append.before_sync=kill@3@4", "is not name=action"),
     ],

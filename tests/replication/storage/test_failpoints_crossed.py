@@ -112,7 +112,7 @@ def test_no_promise_is_forgotten_after_a_crash_at(name, power):
 
 def die_at(name: str, crossing: int, seed: int) -> Fate:
     """Return the disk after a run that ended at a failpoint."""
-    fate = Fate(seed, (Rule(name, Action.KILL, 0, crossing, crossing),))
+    fate = Fate(seed, (Rule(name, Action.KILL, crossing, crossing),))
     assert not fate.live()
     return fate
 

@@ -76,7 +76,7 @@ def killed_at(file, config, name, number, patched):
     """End a restore at the crossing of a failpoint, without any cleaning."""
     patched.setattr(restored_directory, "_undo", lambda *_, **__: None)
     with pytest.raises(Killed):
-        restored(file, config, failing(Rule(name, Action.KILL, 0, number, number), act=kill))
+        restored(file, config, failing(Rule(name, Action.KILL, number, number), act=kill))
 
 
 async def check_whole(config, info):
@@ -126,7 +126,7 @@ async def test_a_restore_that_fails_at_any_step_leaves_no_file(file, tmp_path):
         config, _ = restored_in(tmp_path / f"{place}")
         config.data_dir.mkdir(parents=True)
         with pytest.raises(Exception, match=f"failpoint {name}"):
-            restored(file, config, failing(Rule(name, Action.EIO, 0, number, number)))
+            restored(file, config, failing(Rule(name, Action.EIO, number, number)))
         assert not file_digests(config.data_dir), (name, number)
 
 

@@ -30,14 +30,13 @@ from taskraft_service.queue.operations.command_definition import (
 )
 from taskraft_service.queue.operations.lease_returns import begin_return
 from taskraft_service.queue.operations.selection import Selector, at_most, selected_items
-from taskraft_service.queue.operations.task_change import TaskChange, change_selected
+from taskraft_service.queue.operations.task_change import TaskChange, change_selected, claim_growth
 from taskraft_service.queue.state.lease_returns import LeaseReturn
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.endings import bury, end
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (
     TaskUpdate,
-    growth,
     refusal_of_change,
     refusal_of_content,
     refusal_of_growth,
@@ -129,11 +128,6 @@ def _refusal_to_kick(state: QueueState, task: QueueTask, command: Kick) -> Refus
     return refusal_of_content(state, task, command.update)
 
 
-def _claim_growth(draft: BatchDraft, task: QueueTask, command: Kick) -> None:
-    if task.tube.has_capacity:
-        draft.room.add(task.tube, 0, growth(draft.state, task, command.update))
-
-
 def _kick_first(state: QueueState, tube: QueueTube, command: Kick) -> CountResult:
     """Kick the first buried tasks by priority and id."""
     count = 0
@@ -194,7 +188,7 @@ KICKING: Final[TaskChange[Kick]] = TaskChange(
     apply=_kick_selected,
     refusal=_refusal_to_kick,
     refusal_of_all=_refusal_of_kick,
-    claim=_claim_growth,
+    claim=claim_growth,
     is_bounded=True,
 )
 BURYING: Final[TaskChange[Bury]] = TaskChange(

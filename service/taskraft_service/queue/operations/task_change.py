@@ -12,6 +12,7 @@ from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.operations.batch_draft import BatchDraft
 from taskraft_service.queue.operations.selection import ByFilter, Selector, change_each, named
 from taskraft_service.queue.state.queue_state import QueueState
+from taskraft_service.queue.transitions.updating import TaskUpdate, growth
 
 
 class SelectsTasks(Protocol):
@@ -73,6 +74,20 @@ def change_selected(change: TaskChange[C], state: QueueState, command: C) -> Cou
 
     assert command.selector is not None
     return change_each(state, tube, command.selector, change.states(command), change_one)
+
+
+class UpdatesTask(Protocol):
+    """A command that may update its tasks."""
+
+    @property
+    def update(self) -> TaskUpdate | None:
+        """The update; None: none."""
+
+
+def claim_growth(draft: BatchDraft, task: QueueTask, command: UpdatesTask) -> None:
+    """Add the bytes to a draft that the update of a task adds to its tube."""
+    if task.tube.has_capacity:
+        draft.room.add(task.tube, 0, growth(draft.state, task, command.update))
 
 
 def check_selected(change: TaskChange[C], draft: BatchDraft, command: C) -> Refusal | None:

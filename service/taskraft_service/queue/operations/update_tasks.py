@@ -11,7 +11,6 @@ from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_state import BURIED, DELAYED, HELD, READY, State
 from taskraft_service.queue.entities.tube import QueueTask, wrong_state
-from taskraft_service.queue.operations.batch_draft import BatchDraft
 from taskraft_service.queue.operations.command_definition import (
     COUNT_ANSWER,
     CommandDefinition,
@@ -19,12 +18,11 @@ from taskraft_service.queue.operations.command_definition import (
     side_of_tube,
 )
 from taskraft_service.queue.operations.selection import Selector, at_most, selected_items
-from taskraft_service.queue.operations.task_change import TaskChange, change_selected
+from taskraft_service.queue.operations.task_change import TaskChange, change_selected, claim_growth
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import (
     TaskUpdate,
-    growth,
     refusal_of_attributes,
     refusal_of_content,
     set_delay,
@@ -64,11 +62,6 @@ def _refusal_to_update(state: QueueState, task: QueueTask, command: UpdateTasks)
     return refusal_of_content(state, task, command.update)
 
 
-def _claim_growth(draft: BatchDraft, task: QueueTask, command: UpdateTasks) -> None:
-    if task.tube.has_capacity:
-        draft.room.add(task.tube, 0, growth(draft.state, task, command.update))
-
-
 def _update(state: QueueState, task: QueueTask, command: UpdateTasks) -> bool:
     """Update a task and append an event; only a new delay, or delay 0, changes the state.
 
@@ -96,7 +89,7 @@ UPDATING: Final[TaskChange[UpdateTasks]] = TaskChange(
     apply=_update,
     refusal=_refusal_to_update,
     refusal_of_all=lambda _, tube, command: refusal_of_attributes(tube, command.update),
-    claim=_claim_growth,
+    claim=claim_growth,
     is_bounded=True,
 )
 
