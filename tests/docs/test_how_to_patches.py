@@ -16,7 +16,7 @@ from tests.tidy.sources import project_files
 
 PAGES = ROOT / "docs" / "how-to"
 PARTS = {"service", "replication", "clients", "proto", "tests", "tools", "docs", "pyproject.toml"}
-"""What the tests of a patch read."""
+"""Folders and files that the tests of a patch read."""
 CHECKS = {
     "add-an-option": (
         "tests/service/queue/operations/test_kick_paused.py",

@@ -27,7 +27,7 @@ WHOLE = {
 
 @pytest.fixture
 def wheel(tmp_path):
-    """Return a function that writes a wheel with the given files besides those of WHOLE."""
+    """Return a function that writes a wheel with the files of WHOLE and further files."""
 
     def write(without="", **changed):
         path = tmp_path / "one-1.2.3-py3-none-any.whl"
@@ -146,7 +146,7 @@ def test_a_build_that_fails_is_reported_with_its_output(tmp_path):
 
 @pytest.mark.real_time
 def test_an_interpreter_of_another_version_is_not_taken(tmp_path, monkeypatch):
-    """A shim of a version manager may start another Python, or none."""
+    """A program named python3.x may be a shim of a version manager, which starts another Python."""
     minor = sys.version_info.minor
     for place in (f"3.{minor}.0", "3.90.1"):
         program = tmp_path / "versions" / place / "bin" / "python"

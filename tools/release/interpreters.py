@@ -26,7 +26,7 @@ def find_interpreters() -> dict[int, Path]:
 
 
 def _candidates(minor: int) -> Iterator[Path]:
-    """Yield possible paths: those of pyenv, the newest first, then the one on the PATH."""
+    """Yield possible paths of an interpreter: pyenv's versions, the newest first, then the PATH."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     patches = (root / "versions").glob(f"3.{minor}.*/bin/python")
     yield from sorted(patches, key=_patch, reverse=True)

@@ -1,4 +1,4 @@
-"""Use the wheels of a release with one interpreter, in empty environments, as a user does.
+"""Use the wheels of a release as a user does: with one interpreter, in empty environments.
 
 Each distribution gets an environment of its own, so that a missing dependency shows.
 """
@@ -81,7 +81,7 @@ class Trial:
         return ""
 
     def _steps(self, processes: contextlib.ExitStack) -> Iterator[tuple[str, Callable[[], object]]]:
-        """Yield the steps with their names; ``processes`` ends what they start."""
+        """Yield the steps with their names; ``processes`` ends the processes of the steps."""
         client, http, peer, console = free_addresses(4)
         edge = ["taskraft_edge"] if "taskraft_edge" in self.wheels else []
         where = {"TASKRAFT_TARGET": client}

@@ -112,7 +112,7 @@ def write_sums(folder: Path) -> None:
 
 
 def problems_of(wheel: Path, licence: bytes, version: str) -> list[str]:
-    """Return what a wheel lacks: the licence, a mark of types, or the version of the release.
+    """Return the faults of a wheel: no licence, no mark of types, or another version.
 
     Args:
         wheel: the file.

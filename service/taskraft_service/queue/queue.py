@@ -218,7 +218,7 @@ class Queue(QueueReaders):
         self.repeated: dict[str, int] = {}
         """Revisions of earlier requests that commands of the last entry repeat, by request id."""
         self.ahead: deque[tuple[QueueTube, Sequence[int]]] = deque()
-        """Tasks to prefetch, by tube; the store has them until the next batch of writes."""
+        """Tasks to prefetch, by tube; the store has their records until the next batch."""
 
     def apply(self, index: int, now_ms: int, commands: Sequence[LoggedCommand]) -> list[Result]:
         """Apply one entry: fire deadlines up to ``now_ms``, then execute the commands in order.

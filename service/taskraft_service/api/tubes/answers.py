@@ -90,13 +90,14 @@ _CONVERTED: Final = (
     ("retry", "retry", _retry_message),
     ("subqueue_weights", "subqueue_weights", dict),
 )
-"""Options whose values differ in the contract: name there, name here, and the conversion."""
+"""Options whose values differ in the contract: the name in the contract, the name in the core, and
+the conversion."""
 _UNCHANGED: Final = tuple(
     (row.contract_name, row.name, row.default if row.omits_default else None)
     for row in OPTION_ROWS
     if row.contract_name not in {name for name, _, _ in _CONVERTED}
 )
-"""The other options, each with the value at which it is absent from the message."""
+"""The other options; a message leaves an option out if the option has this value."""
 
 
 def _calls(counted: OperationCounts) -> tube_service_pb2.TubeStatistics.Calls:

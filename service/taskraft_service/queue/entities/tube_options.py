@@ -68,7 +68,7 @@ COUNT_MAX: Final = (1 << 31) - 1
 
 @value
 class OptionRow:
-    """What the code that treats all options alike knows about one option."""
+    """The properties of one option, for the code that treats all options alike."""
 
     name: str
     contract_name: str
@@ -89,12 +89,12 @@ class OptionRow:
 
     @property
     def choices(self) -> type[IntEnum] | None:
-        """Return the enumeration of the option; None: the option has another type."""
+        """Return the enumeration of the option, or None if the option is not an enumeration."""
         return type(self.default) if isinstance(self.default, IntEnum) else None
 
 
 def _option(default: T, code: str = "", **row: object) -> T:
-    """Return an option of ``TubeOptions``; ``row`` has fields of its ``OptionRow``."""
+    """Return an option of ``TubeOptions``; ``row`` has the other fields of the ``OptionRow``."""
     return field(default=default, metadata={"code": code, **row})
 
 
@@ -104,7 +104,7 @@ def _flag(**row: object) -> bool:
 
 
 def _limit(default: T, code: str, least: int | None = 0, most: int | None = None) -> T:
-    """Return an option that answers leave out at its default."""
+    """Return an option that an answer leaves out while the option has its default."""
     return _option(default, code, least=least, most=most, omits_default=True)
 
 

@@ -79,7 +79,7 @@ S = TypeVar("S", bound=SelectsTasks)
 
 @dataclass(frozen=True, slots=True)
 class BatchPart(Generic[C, R]):
-    """How a command is an operation of a batch.
+    """The parts of a command that a batch needs.
 
     Args:
         branch: name of the operation in the contract.

@@ -1,4 +1,7 @@
-"""Change the tasks that a command selects: alone, each task for itself, or as part of a batch."""
+"""Change the tasks that a command selects.
+
+A command alone changes or refuses each task on its own. A batch changes all its tasks or none.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from taskraft_service.queue.transitions.updating import TaskUpdate, growth
 
 
 class SelectsTasks(Protocol):
-    """A command that selects tasks of a tube; without a selector, it finds them in another way."""
+    """A command that selects tasks of a tube, or finds the tasks in another way (no selector)."""
 
     @property
     def tube(self) -> str:

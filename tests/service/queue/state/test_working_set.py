@@ -61,7 +61,7 @@ def resident(queue, tube):
 
 
 def read_all_ahead(queue):
-    """Read what takes will need soon, as the next entries do."""
+    """Read all tasks of ``queue.ahead``, which the next entries would read step by step."""
     queue.look_ahead()
     while queue.ahead:
         queue.read_ahead()
