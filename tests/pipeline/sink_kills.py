@@ -95,15 +95,15 @@ def kill_driver(driver):
 
 
 def count_tasks(spark, target):
-    """Return the number of tasks, of distinct payloads, and of tasks in other states than READY."""
+    """Return the numbers of READY tasks, of their payloads, of HELD tasks and of other tasks."""
     source = spark.read.format("taskraft").options(endpoints=target, read="tasks", tubes=TUBE)
     tasks = source.option("columns", "state,payload").load()
-    found = tasks.selectExpr(
-        "count(*) AS tasks",
-        "count(DISTINCT payload) AS payloads",
-        "count_if(state <> 'ready') AS o",
+    return tasks.selectExpr(
+        "count_if(state = 'ready')",
+        "count(DISTINCT CASE WHEN state = 'ready' THEN payload END)",
+        "count_if(state = 'held')",
+        "count_if(state NOT IN ('ready', 'held'))",
     ).first()
-    return found.tasks, found.payloads, found.o
 
 
 def main():
@@ -146,9 +146,12 @@ def run(folder, arguments):
         assert driver.wait(STEP_SECONDS_MAX) == 0
         cluster.wait_ready()
         with spark_session("count", is_brief=True) as spark:
-            tasks, payloads, others = count_tasks(spark, cluster.target)
-    print(f"{arguments.tasks} rows: {tasks} tasks, {payloads} payloads, {others} not READY")
-    return 0 if (tasks, payloads, others) == (arguments.tasks, arguments.tasks, 0) else 1
+            ready, payloads, held, others = count_tasks(spark, cluster.target)
+    print(
+        f"{arguments.tasks} rows: {ready} READY tasks, {payloads} payloads, {others} other tasks;"
+        f" {held} HELD tasks of killed attempts, until stageTtl"
+    )
+    return 0 if (ready, payloads, others) == (arguments.tasks, arguments.tasks, 0) else 1
 
 
 if __name__ == "__main__":
