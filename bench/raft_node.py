@@ -58,6 +58,11 @@ class NullMachine:
         self.applied_index = LogIndex(0)
         self.durable_index = LogIndex(0)
 
+    is_writing = False
+
+    def write_some(self) -> None:
+        """Do nothing, because nothing is written."""
+
     def waits_for_disk(self, entry: Entry) -> bool:
         """Return False, because no entry of this machine depends on the disk."""
         del entry

@@ -71,6 +71,13 @@ class StateMachine(Protocol):
         because a new member needs a snapshot that contains the member.
         """
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether applied changes are being written in steps; no entry is applied meanwhile."""
+
+    def write_some(self) -> None:
+        """Do the next step of the write, in some milliseconds; requires ``is_writing``."""
+
     def waits_for_disk(self, entry: Entry) -> bool:
         """Return whether applying ``entry`` now would block the event loop until the disk answers.
 

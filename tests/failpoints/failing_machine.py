@@ -54,6 +54,15 @@ class FailingMachine:
         """Index of the last entry that a snapshot opened now is guaranteed to contain."""
         return self._machine.snapshot_index
 
+    @property
+    def is_writing(self) -> bool:
+        """See ``StateMachine``."""
+        return self._machine.is_writing
+
+    def write_some(self) -> None:
+        """See ``StateMachine``."""
+        self._machine.write_some()
+
     def waits_for_disk(self, entry: Entry) -> bool:
         """Return whether applying ``entry`` would block the event loop until the disk answers."""
         return self._machine.waits_for_disk(entry)

@@ -34,6 +34,15 @@ class CountingMachine:
         """Whether entries must wait for the disk."""
         self.held_index = 0
         """Entry at which the machine waits for other members; 0: it does not wait."""
+        self.steps_left = 0
+        """Number of steps of a write that must end before further entries are applied."""
+
+    def write_some(self) -> None:
+        self.steps_left -= 1
+
+    @property
+    def is_writing(self) -> bool:
+        return self.steps_left > 0
 
     def waits_for_disk(self, entry: Entry) -> bool:
         return self.is_choked

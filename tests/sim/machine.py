@@ -117,6 +117,11 @@ class QueueMachine:
     def durable_index(self) -> LogIndex:
         return self._durable.index
 
+    is_writing = False
+
+    def write_some(self) -> None:
+        raise AssertionError("writes are made at once")
+
     def waits_for_disk(self, entry: Entry) -> bool:
         return self.is_choked
 

@@ -68,7 +68,9 @@ class Applier:
 
     @property
     def has_work(self) -> bool:
-        """Return whether another slice of entries can be applied now."""
+        """Return whether another slice of entries can be applied now, or written."""
+        if self._machine.is_writing:
+            return True
         if not self._queue or self._is_blocked or (self._is_held and self._still_held()):
             return False
         return not self._machine.waits_for_disk(self._queue[0].entries[self._position])
@@ -89,10 +91,13 @@ class Applier:
         self._queue.append(message)
 
     def advance(self) -> None:
-        """Apply one slice.
+        """Apply one slice, or do one step of the write of applied entries.
 
         Requires ``has_work``.
         """
+        if self._machine.is_writing:
+            self._machine.write_some()
+            return
         assert self._queue
         assert not self._is_blocked
         message = self._queue[0]

@@ -11,6 +11,7 @@ from taskraft_service.entries.body_editor import edit_body
 from taskraft_service.queue.entities.tube_driver import TubeDriver, TubeDriverMissing
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.persistence.state_records import UnknownFormatError
+from taskraft_service.queue.persistence.task_writes import STEP_TASKS
 from taskraft_service.queue.persistence.upgrade_chain import upgrade_store
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.store import Store, Write
@@ -33,8 +34,11 @@ class Database(Store, Protocol):
     def is_choked(self) -> bool:
         """Return whether a write would block until the disk catches up."""
 
+    def prepare(self, writes: Iterable[Write]) -> None:
+        """Keep writes for the next ``write``, which applies them before its own."""
+
     def write(self, writes: Iterable[Write]) -> None:
-        """Apply writes in order, as one batch."""
+        """Apply the prepared and the given writes in order, as one batch."""
 
     def view(self) -> FixedState:
         """Return the written state as it is now."""
@@ -78,11 +82,22 @@ class OpenDatabase:
             raise
         self.written_index = self.durable_index = self.queue.applied_index
 
-    def collect(self) -> None:
-        """Write all changes since the last batch, with the applied index, in one batch."""
+    def collect_steps(self) -> Iterator[None]:
+        """Write all changes since the last batch, with the applied index, in one batch.
+
+        Yields after each step of a few milliseconds. No entry may be applied before the end.
+        """
+        while self.queue.unwritten_tasks[0] > STEP_TASKS:
+            self.store.prepare(self.queue.collect_some())
+            yield
         self.store.write(self.queue.collect_writes())
         self.queue.look_ahead()
         self.written_index = self.queue.applied_index
+
+    def collect(self) -> None:
+        """Write all changes since the last batch at once."""
+        for _ in self.collect_steps():
+            pass
 
     def upgrade(self) -> None:
         """Convert the store after an entry has raised the cluster version."""

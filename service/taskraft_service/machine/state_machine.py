@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -126,6 +126,9 @@ class QueueMachine:
         self._is_full = False
         self._uncollected_bytes = 0
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
+        self.is_writing = False
+        """Whether a batch of changes is being written in steps; no entry is applied meanwhile."""
+        self._steps: Iterator[None] = iter(())
 
     @property
     def durable_index(self) -> LogIndex:
@@ -209,6 +212,8 @@ class QueueMachine:
         """
         failed = self.failed_drivers
         done: list[AppliedEntry] = []
+        if self.is_writing:
+            self.collect()
         self._items_left = APPLIED_ITEMS_MAX if len(entries) > 1 else None
         for entry in entries:
             if failed.held_index or self._items_left == 0:
@@ -216,11 +221,8 @@ class QueueMachine:
             if self.queue.has_old_format:
                 self._state.upgrade()
             applied = failed.fetch_released() if failed.has_released else self._apply(entry)
-            if self._quarantines.causes:
-                is_kept_back = entry.kind is EntryKind.NORMAL
-                failed.hold(entry.index, applied if is_kept_back else None)
-                if is_kept_back:
-                    break
+            if self._quarantines.causes and self._hold(entry, applied):
+                break
             self.applied_index = entry.index
             done.append(applied)
             if entry.index == self._view_index:
@@ -228,13 +230,19 @@ class QueueMachine:
         # Write a batch directly after a membership change. A snapshot for a new member must contain
         # the change that adds the member, and there may be no further entry that would trigger a
         # batch.
-        if self._collect_due(is_backlog=len(entries) >= BACKLOG_ENTRIES) or any(
-            each.kind is not EntryKind.NORMAL for each in entries
-        ):
+        if any(each.kind is not EntryKind.NORMAL for each in entries):
             self.collect()
+        elif self._collect_due(is_backlog=len(entries) >= BACKLOG_ENTRIES):
+            self._begin_to_write()
         if done:
             self._notify_listeners(done[-1].now_ms)
         return done
+
+    def _hold(self, entry: Entry, applied: AppliedEntry) -> bool:
+        """Hold an entry at which a driver failed; return whether its result is kept back."""
+        is_kept_back = entry.kind is EntryKind.NORMAL
+        self.failed_drivers.hold(entry.index, applied if is_kept_back else None)
+        return is_kept_back
 
     def waits_for_members(self) -> bool:
         """Return whether the failure of a driver is not confirmed by a majority yet."""
@@ -302,17 +310,30 @@ class QueueMachine:
         """Return whether ``collect`` would block until the disk catches up."""
         return self._state.store.is_choked
 
-    def collect(self) -> None:
-        """Write all changes since the last batch, with the applied index, in one batch.
+    def _begin_to_write(self) -> None:
+        """Begin to write all changes since the last batch, with the applied index, in one batch.
 
         Does nothing while a failed driver is not confirmed: its quarantine must not become durable.
         """
-        if self.failed_drivers.held_index:
+        if not self.failed_drivers.held_index:
+            self._steps, self.is_writing = self._state.collect_steps(), True
+            self.write_some()
+
+    def write_some(self) -> None:
+        """Do the next step of the batch that is being written, in some milliseconds."""
+        for _ in self._steps:
             return
-        self._state.collect()
+        self.is_writing = False
         self._is_full = False
         self._uncollected_bytes = 0
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
+
+    def collect(self) -> None:
+        """Write all changes since the last batch at once."""
+        if not self.is_writing:
+            self._begin_to_write()
+        while self.is_writing:
+            self.write_some()
 
     def write_applied(self) -> None:
         """Write a batch at once, if the write does not block, so that a snapshot contains it."""

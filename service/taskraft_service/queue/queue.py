@@ -46,6 +46,7 @@ from taskraft_service.queue.operations.settlements import Ack, Settle
 from taskraft_service.queue.operations.take import Take, TakeResult, take_each
 from taskraft_service.queue.operations.tubes import clear_away
 from taskraft_service.queue.persistence.state_records import bare_task, collect, open_state
+from taskraft_service.queue.persistence.task_writes import collect_some_tasks
 from taskraft_service.queue.reading.readers import QueueReaders
 from taskraft_service.queue.state.queue_state import (
     BEGINNING,
@@ -292,6 +293,13 @@ class Queue(QueueReaders):
         """
         state = self._state
         return len(state.dirty_tasks), state.fresh_tasks
+
+    def collect_some(self) -> Iterable[Write]:
+        """Return the changes of the next tasks; ``collect_writes`` returns all other changes.
+
+        Write both in one batch, and apply no entry in between.
+        """
+        return collect_some_tasks(self._state)
 
     def collect_writes(self) -> Iterable[Write]:
         """Return the changes since the last call, to be written in one batch.

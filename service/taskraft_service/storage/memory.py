@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from sortedcontainers import SortedDict
@@ -31,6 +32,7 @@ class MemoryStore:
         """Start without pairs."""
         self._pairs: SortedDict[bytes, bytes] = SortedDict()
         self._content_bytes = 0
+        self._prepared: list[Write] = []
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -59,9 +61,14 @@ class MemoryStore:
         for key in self._pairs.irange(start, stop, inclusive=(True, False), reverse=True):
             yield key, self._pairs[key]
 
+    def prepare(self, writes: Iterable[Write]) -> None:
+        """Keep writes for the next ``write``, which applies them before its own."""
+        self._prepared += writes
+
     def write(self, writes: Iterable[Write]) -> None:
-        """Apply writes to the store, in order."""
-        for write in writes:
+        """Apply the prepared and the given writes to the store, in order."""
+        prepared, self._prepared = self._prepared, []
+        for write in chain(prepared, writes):
             if isinstance(write, RangeDeletion):
                 keys = self._pairs.irange(write.start, write.stop, inclusive=(True, False))
                 for key in list(keys):

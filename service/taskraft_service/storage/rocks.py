@@ -156,6 +156,7 @@ class RocksStore:
         read_only: bool = False,
     ) -> None:
         self._path = path
+        self._prepared: WriteBatch | None = None
         self._write_options = WriteOptions()
         # The type stub of the library declares a method, but it is a property.
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # see above
@@ -264,9 +265,11 @@ class RocksStore:
         with self._damage_named():
             pairs.status()
 
-    def write(self, writes: Iterable[Write]) -> None:
-        """Apply writes in order; after a crash either all or none of them exist."""
-        batch = WriteBatch(raw_mode=True)
+    def prepare(self, writes: Iterable[Write]) -> None:
+        """Keep writes for the next ``write``, which applies them before its own."""
+        batch = self._prepared
+        if batch is None:
+            batch = self._prepared = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for write in writes:
             if isinstance(write, RangeDeletion):
@@ -277,6 +280,14 @@ class RocksStore:
                 delete(key)
             else:
                 put(key, value)
+
+    def write(self, writes: Iterable[Write]) -> None:
+        """Apply the prepared and the given writes in order.
+
+        After a crash, either all or none of them exist.
+        """
+        self.prepare(writes)
+        batch, self._prepared = self._prepared, None
         with self._damage_named():
             self._rocks.write(batch, self._write_options)
 

@@ -37,19 +37,32 @@ HOLDER: Final = Struct(">IQ")
 """Value of a lease record: tube number and task id."""
 
 
+STEP_TASKS: Final = 500
+"""Number of tasks whose changes are collected in one step, in about 3 ms."""
+
+
+def collect_some_tasks(state: QueueState) -> Sequence[Write]:
+    """Return the writes of the next changed tasks; ``collect_tasks`` returns all others.
+
+    No entry may be applied between the two. Deletions are collected at the end.
+    """
+    tasks = state.dirty_tasks[:STEP_TASKS]
+    del state.dirty_tasks[:STEP_TASKS]
+    return _encode(state, tasks)
+
+
 def collect_tasks(state: QueueState, writes: list[Write]) -> None:
     """Append the changes of all tasks to ``writes``, and evict tasks that takes do not need soon.
 
     Finished tubes are deleted after their last tasks.
     """
+    writes += _encode(state, state.dirty_tasks)
+    state.dirty_tasks.clear()
+    state.fresh_tasks = 0
     gone: list[QueueTask] = []
-    living = TaskWrites()
-    add = living.add
     outside: list[Write] = []
-    for task in state.dirty_tasks:
-        task.dirty = False
+    for task in state.collected_tasks:
         if task.state is not GONE:
-            add(task)
             _let_go(state, task)
         elif task.written is not None:
             if _goes_alone(state, task):
@@ -57,12 +70,24 @@ def collect_tasks(state: QueueState, writes: list[Write]) -> None:
             else:
                 delete_outside(task, outside)
             del task.tube.tasks[task.id]
-    state.dirty_tasks.clear()
-    state.fresh_tasks = 0
-    living.append_to(writes)
+    state.collected_tasks.clear()
     writes += outside
     delete_tasks(gone, writes)
     state.removals.collect(writes)
+
+
+def _encode(state: QueueState, tasks: Sequence[QueueTask]) -> list[Write]:
+    """Return the writes of the living tasks among some changed tasks."""
+    living = TaskWrites()
+    add = living.add
+    for task in tasks:
+        task.dirty = False
+        if task.state is not GONE:
+            add(task)
+    state.collected_tasks += tasks
+    writes: list[Write] = []
+    living.append_to(writes)
+    return writes
 
 
 def _goes_alone(state: QueueState, task: QueueTask) -> bool:

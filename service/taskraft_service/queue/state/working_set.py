@@ -50,6 +50,9 @@ class WorkingSet:
         self._sessions = sessions
         self.dirty_tasks: list[QueueTask] = []
         """Tasks that differ from their stored records."""
+        self.collected_tasks: list[QueueTask] = []
+        """Tasks whose changes are collected, and that stay in memory until the store has them. No
+        entry is applied meanwhile."""
         self.fresh_tasks = 0
         """Number of these tasks that were put and not taken since the last batch of writes; a few
         may have ended.
