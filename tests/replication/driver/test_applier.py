@@ -110,6 +110,17 @@ def test_entries_wait_while_the_state_machine_waits_for_its_disk(member):
     assert member.driver.disk.applying_waited_ticks == 0
 
 
+def test_nothing_is_applied_while_the_state_machine_writes_in_steps(member):
+    member.machine.steps_left = 2
+    member.append(2, 2, entries(2, 5), 5)
+    assert member.machine.steps_left == 0
+    assert member.machine.applied_index == 5, "each pump does one step, or applies one slice"
+    member.machine.steps_left = 2
+    member.driver.pump()
+    assert member.machine.steps_left == 1
+    assert member.is_pump_due, "a write goes on without further entries"
+
+
 def test_entries_wait_while_the_state_machine_waits_for_other_members(member):
     member.machine.held_index = 4
     member.append(2, 2, entries(2, 6), 6)

@@ -3,8 +3,9 @@
 import pytest
 
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
-from taskraft_service.machine import state_machine
+from taskraft_service.machine import open_database, state_machine
 from taskraft_service.machine.collect_policy import BACKLOG_ENTRIES
+from taskraft_service.queue.persistence import task_writes
 from taskraft_service.storage.rocks import RocksStore
 from tests.service.machine.test_state_machine import Clock, machine_in, puts, story
 
@@ -92,4 +93,41 @@ def test_large_changes_wait_for_a_store_that_would_block(tmp_path, monkeypatch):
     machine.apply(puts(8, 15, 100))
     assert machine.waits_for_disk(puts(16, 16, 1)[0])
     assert machine.snapshot_index == 6
+    machine.abandon()
+
+
+def test_a_large_batch_is_written_in_steps_and_as_a_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(task_writes, "STEP_TASKS", 10)
+    monkeypatch.setattr(open_database, "STEP_TASKS", 10)
+    machine = machine_in(tmp_path / "state", entries=1_000, tasks=35)
+    machine.apply(story())
+    machine.collect()
+    before = dict(machine._state.store.view().scan(b""))
+    tasks = len(machine.queue.list_tasks("t", (), 0, 100)) + 40
+    machine.apply(puts(7, 7, 40))
+    steps = 0
+    while machine.is_writing:
+        assert dict(machine._state.store.view().scan(b"")) == before
+        assert len(machine.queue.list_tasks("t", (), 0, 100)) == tasks, "reads see all tasks"
+        assert machine.snapshot_index == 6
+        machine.write_some()
+        steps += 1
+    assert steps == 3
+    assert machine.snapshot_index == 7
+    machine.close()
+    again = machine_in(tmp_path / "state")
+    assert len(again.queue.list_tasks("t", (), 0, 100)) == tasks
+    again.close()
+
+
+def test_an_entry_ends_a_batch_that_is_being_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(open_database, "STEP_TASKS", 10)
+    machine = machine_in(tmp_path / "state", entries=1_000, tasks=35)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 7, 40))
+    assert machine.is_writing
+    machine.apply(puts(8, 8, 1))
+    assert not machine.is_writing
+    assert machine.snapshot_index == 7
     machine.abandon()
