@@ -156,7 +156,7 @@ class RocksStore:
         read_only: bool = False,
     ) -> None:
         self._path = path
-        self._prepared: WriteBatch | None = None
+        self._prepared = WriteBatch(raw_mode=True)
         self._write_options = WriteOptions()
         # The type stub of the library declares a method, but it is a property.
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # see above
@@ -268,8 +268,6 @@ class RocksStore:
     def prepare(self, writes: Iterable[Write]) -> None:
         """Keep writes for the next ``write``, which applies them before its own."""
         batch = self._prepared
-        if batch is None:
-            batch = self._prepared = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for write in writes:
             if isinstance(write, RangeDeletion):
@@ -287,7 +285,7 @@ class RocksStore:
         After a crash, either all or none of them exist.
         """
         self.prepare(writes)
-        batch, self._prepared = self._prepared, None
+        batch, self._prepared = self._prepared, WriteBatch(raw_mode=True)
         with self._damage_named():
             self._rocks.write(batch, self._write_options)
 
