@@ -82,12 +82,17 @@ class OpenDatabase:
             raise
         self.written_index = self.durable_index = self.queue.applied_index
 
+    @property
+    def needs_steps(self) -> bool:
+        """Whether so many tasks have changed that their batch is collected in steps."""
+        return self.queue.unwritten_tasks[0] > STEP_TASKS
+
     def collect_steps(self) -> Iterator[None]:
         """Write all changes since the last batch, with the applied index, in one batch.
 
         Yields after each step of a few milliseconds. No entry may be applied before the end.
         """
-        while self.queue.unwritten_tasks[0] > STEP_TASKS:
+        while self.needs_steps:
             self.store.prepare(self.queue.collect_some())
             yield
         self.store.write(self.queue.collect_writes())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,14 +19,10 @@ from taskraft_replication.core.types import Entry, EntryKind, LogIndex
 from taskraft_replication.damage import Damage
 from taskraft_replication.errors import FormatUnknown, SnapshotUnavailable
 from taskraft_service.entries.log_entry import decode_entry
-from taskraft_service.machine.collect_policy import (
-    BACKLOG_ENTRIES,
-    POSTPONED_BATCHES_MAX,
-    POSTPONED_BYTES_MAX,
-    CollectPolicy,
-)
+from taskraft_service.machine.collect_policy import CollectPolicy
 from taskraft_service.machine.failed_drivers import AppliedEntry, FailedDrivers
 from taskraft_service.machine.open_database import Database, FixedState, OpenDatabase
+from taskraft_service.machine.write_behind import WriteBehind
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import SetClusterVersion
@@ -123,12 +119,7 @@ class QueueMachine:
         self.applied_index = LogIndex(state.queue.applied_index)
         """Index of the last entry applied; always that of the queue."""
         self._view_index = NO_INDEX
-        self._is_full = False
-        self._uncollected_bytes = 0
-        self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
-        self.is_writing = False
-        """Whether a batch of changes is being written in steps; no entry is applied meanwhile."""
-        self._steps: Iterator[None] = iter(())
+        self._writes = WriteBehind(state, self._pace, self._monotonic_ms)
 
     @property
     def durable_index(self) -> LogIndex:
@@ -199,7 +190,7 @@ class QueueMachine:
         RocksDB blocks a write while all write buffers wait for the disk. A blocked write holds the
         interpreter lock, so all threads of the process would stop.
         """
-        if not self._is_full and entry.kind is EntryKind.NORMAL:
+        if not self._writes.is_full and entry.kind is EntryKind.NORMAL:
             return False
         return self._state.store.is_choked
 
@@ -210,10 +201,9 @@ class QueueMachine:
         ``FailedDrivers``. The empty result of an entry without commands is not kept back. Stops
         also after entries that have changed ``APPLIED_ITEMS_MAX`` tasks.
         """
-        failed = self.failed_drivers
+        failed, writes = self.failed_drivers, self._writes
         done: list[AppliedEntry] = []
-        if self.is_writing:
-            self.collect()
+        self._end_write()
         self._items_left = APPLIED_ITEMS_MAX if len(entries) > 1 else None
         for entry in entries:
             if failed.held_index or self._items_left == 0:
@@ -227,12 +217,9 @@ class QueueMachine:
             done.append(applied)
             if entry.index == self._view_index:
                 self._take_view()
-        # Write a batch directly after a membership change. A snapshot for a new member must contain
-        # the change that adds the member, and there may be no further entry that would trigger a
-        # batch.
-        if any(each.kind is not EntryKind.NORMAL for each in entries):
-            self.collect()
-        elif self._collect_due(is_backlog=len(entries) >= BACKLOG_ENTRIES):
+            if writes.is_writing:
+                break
+        if not writes.is_writing and writes.is_due(entries):
             self._begin_to_write()
         if done:
             self._notify_listeners(done[-1].now_ms)
@@ -265,8 +252,9 @@ class QueueMachine:
         results = self.queue.apply(entry.index, now_ms, commands)
         assert len(results) == len(commands)
         if self._items_left is not None:
-            self._items_left = max(self._items_left - sum(map(items_of, commands)), 0)
-        self._uncollected_bytes += len(entry.data)
+            items = sum(map(items_of, commands)) + self.queue.steps_taken
+            self._items_left = max(self._items_left - items, 0)
+        self._writes.waiting_bytes += len(entry.data)
         queue = self.queue
         return AppliedEntry(entry.index, now_ms, queue.wall_offset_ms, results, queue.repeated)
 
@@ -284,56 +272,41 @@ class QueueMachine:
             raise FormatUnknown(f"log entry {entry.index}: {error}") from error
         return now_ms, commands
 
-    def _collect_due(self, *, is_backlog: bool) -> bool:
-        written = self._state.written_index
-        if not written:
-            # Write a batch after the first entry, so that a new member can get the state as a
-            # snapshot.
-            return True
-        pace, (changed, fresh) = self._pace, self.queue.unwritten_tasks
-        is_due = (
-            changed >= pace.tasks
-            or (not is_backlog and fresh >= pace.fresh)
-            or (not is_backlog and self.applied_index - written >= pace.entries)
-            or self._monotonic_ms() >= self._collect_after_ms
-        )
-        if not is_due or not self._state.store.is_choked:
-            return is_due
-        self._is_full = (
-            changed >= POSTPONED_BATCHES_MAX * pace.tasks
-            or self._uncollected_bytes >= POSTPONED_BYTES_MAX
-        )
-        return False
-
     @property
     def is_choked(self) -> bool:
         """Return whether ``collect`` would block until the disk catches up."""
         return self._state.store.is_choked
 
-    def _begin_to_write(self) -> None:
-        """Begin to write all changes since the last batch, with the applied index, in one batch.
+    @property
+    def is_writing(self) -> bool:
+        """Whether a batch of changes is being written in steps; no entry is applied meanwhile."""
+        return self._writes.is_writing
 
-        Does nothing while a failed driver is not confirmed: its quarantine must not become durable.
+    def _begin_to_write(self) -> None:
+        """Begin a batch, except while a failed driver is not confirmed.
+
+        The quarantine of such a driver must not become durable.
         """
         if not self.failed_drivers.held_index:
-            self._steps, self.is_writing = self._state.collect_steps(), True
-            self.write_some()
+            self._writes.begin()
+            self._pass_view()
 
     def write_some(self) -> None:
         """Do the next step of the batch that is being written, in some milliseconds."""
-        for _ in self._steps:
-            return
-        self.is_writing = False
-        self._is_full = False
-        self._uncollected_bytes = 0
-        self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
+        self._writes.write_some()
+        self._pass_view()
+
+    def _end_write(self) -> None:
+        """Do all steps that are left of the batch that is being written."""
+        if self._writes.is_writing:
+            self._writes.end()
+            self._pass_view()
 
     def collect(self) -> None:
         """Write all changes since the last batch at once."""
         if not self.is_writing:
             self._begin_to_write()
-        while self.is_writing:
-            self.write_some()
+        self._end_write()
 
     def write_applied(self) -> None:
         """Write a batch at once, if the write does not block, so that a snapshot contains it."""
@@ -348,18 +321,26 @@ class QueueMachine:
         """
         self._view_index, self._use_view = index, use
         if index == self.applied_index:
+            self._end_write()
             self._take_view()
+            self._end_write()
+
+    def _pass_view(self) -> None:
+        """Pass on the state after the last applied entry, if it is written and wanted."""
+        if self._view_index == self.applied_index and not self.is_writing:
+            self._view_index = NO_INDEX
+            version = self.queue.cluster.formats.digest
+            self._use_view(self.applied_index, version, self._state.store.view())
 
     def _take_view(self) -> None:
-        """Write the state after the last applied entry, and pass it on."""
-        index, self._view_index = self._view_index, NO_INDEX
+        """Begin to write the state after the last applied entry, which is then passed on."""
         if self.failed_drivers.held_index or self._state.store.is_choked:
+            self._view_index = NO_INDEX
             return
         if self.queue.has_old_format:
             # A member that restarts after the raise has converted its records already.
             self._state.upgrade()
-        self.collect()
-        self._use_view(index, self.queue.cluster.formats.digest, self._state.store.view())
+        self._begin_to_write()
 
     def live_tables(self) -> tuple[Path, Mapping[str, int]]:
         """Return the directory of the database, and name and size in bytes of each table in use.

@@ -294,6 +294,12 @@ class Queue(QueueReaders):
         state = self._state
         return len(state.dirty_tasks), state.fresh_tasks
 
+    @property
+    def steps_taken(self) -> int:
+        """Return how many steps of long work the last entry has executed."""
+        steps = self._state.steps
+        return steps.total - steps.left
+
     def collect_some(self) -> Iterable[Write]:
         """Return the changes of the next tasks; ``collect_writes`` returns all other changes.
 

@@ -2,12 +2,14 @@
 
 import pytest
 
-from taskraft.v1 import task_pb2
+from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.command_codecs.selected_tasks import DELETE
+from taskraft_service.command_codecs.tubes import TRUNCATE_TUBE
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.machine.state_machine import APPLIED_ITEMS_MAX
-from tests.service.machine.test_state_machine import entry, machine_in, story
+from taskraft_service.queue.limits import Limits
+from tests.service.machine.test_state_machine import entry, machine_in, puts, story
 
 
 @pytest.fixture
@@ -28,3 +30,12 @@ def test_one_call_applies_entries_that_change_a_limited_number_of_tasks(machine)
         entries = entries[calls[-1] :]
         assert not machine.waits_for_members()
     assert calls == [2, 2, 1]
+
+
+def test_one_call_applies_a_limited_number_of_steps_of_long_work(machine):
+    machine.apply(story())
+    machine.apply(puts(7, 7, 2 * APPLIED_ITEMS_MAX))
+    truncate = tube_service_pb2.TruncateTubeRequest(name="t")
+    machine.apply([entry(8, encode_leader_command(TRUNCATE_TUBE, truncate))])
+    empty = [entry(index) for index in range(9, 50)]
+    assert len(machine.apply(empty)) == APPLIED_ITEMS_MAX // Limits().steps_alone_max

@@ -3,7 +3,7 @@
 import pytest
 
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
-from taskraft_service.machine import open_database, state_machine
+from taskraft_service.machine import open_database, write_behind
 from taskraft_service.machine.collect_policy import BACKLOG_ENTRIES
 from taskraft_service.queue.persistence import task_writes
 from taskraft_service.storage.rocks import RocksStore
@@ -80,7 +80,7 @@ def test_a_batch_is_postponed_while_the_store_would_block(tmp_path):
 
 
 def test_large_changes_wait_for_a_store_that_would_block(tmp_path, monkeypatch):
-    monkeypatch.setattr(state_machine, "POSTPONED_BYTES_MAX", 2_000)
+    monkeypatch.setattr(write_behind, "POSTPONED_BYTES_MAX", 2_000)
 
     class Choked(RocksStore):
         is_choked = True
@@ -112,12 +112,33 @@ def test_a_large_batch_is_written_in_steps_and_as_a_whole(tmp_path, monkeypatch)
         assert machine.snapshot_index == 6
         machine.write_some()
         steps += 1
-    assert steps == 3
+    assert steps == 4
     assert machine.snapshot_index == 7
     machine.close()
     again = machine_in(tmp_path / "state")
     assert len(again.queue.list_tasks("t", (), 0, 100)) == tasks
     again.close()
+
+
+def test_a_view_after_a_large_change_is_written_in_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(task_writes, "STEP_TASKS", 10)
+    monkeypatch.setattr(open_database, "STEP_TASKS", 10)
+    machine = machine_in(tmp_path / "state", entries=1_000, tasks=10_000)
+    machine.apply(story())
+    machine.collect()
+    views = []
+    machine.view_at(LogIndex(7), lambda index, _, view: views.append((index, view)))
+    entries = [*puts(7, 7, 40), *puts(8, 8, 1)]
+    assert len(machine.apply(entries)) == 1, "the view does not contain entry 8"
+    while machine.is_writing:
+        assert not views
+        machine.write_some()
+    ((index, view),) = views
+    assert index == machine.snapshot_index == 7
+    machine.apply(entries[1:])
+    machine.collect()
+    assert len(list(view.scan(b"t"))) == len(list(machine._state.store.scan(b"t", b"u"))) - 1
+    machine.abandon()
 
 
 def test_an_entry_ends_a_batch_that_is_being_written(tmp_path, monkeypatch):
