@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import attrgetter
 from typing import Final
 
@@ -114,17 +114,16 @@ class WorkingSet:
 
         The tube must not change during the iteration.
         """
-        resident = deque(sorted(task_id for task_id in tube.tasks if task_id > after_id))
+        changed = deque(task_id for task_id in self._changed(tube) if task_id > after_id)
         first, stop = task_key(tube.number, after_id + 1), task_key(tube.number + 1, 0)
         for key, record in self.store.scan(first, stop):
             task_id = task_id_of(key)
-            while resident and resident[0] < task_id:
-                yield from self._living(tube, resident.popleft())
-            if resident and resident[0] == task_id:
-                yield from self._living(tube, resident.popleft())
-            else:
-                yield self.read(tube, task_id, record)
-        for task_id in resident:
+            while changed and changed[0] < task_id:
+                yield from self._living(tube, changed.popleft())
+            if changed and changed[0] == task_id:
+                changed.popleft()
+            yield from self._living(tube, task_id, record)
+        for task_id in changed:
             yield from self._living(tube, task_id)
 
     def tasks_back(self, tube: QueueTube, last_id: int) -> Iterator[QueueTask]:
@@ -132,23 +131,33 @@ class WorkingSet:
 
         The tube must not change during the iteration.
         """
-        resident = sorted(task_id for task_id in tube.tasks if task_id <= last_id)
+        changed = [task_id for task_id in self._changed(tube) if task_id <= last_id]
         first, stop = task_key(tube.number, 0), task_key(tube.number, last_id + 1)
         for key, record in self.store.scan_back(first, stop):
             task_id = task_id_of(key)
-            while resident and resident[-1] > task_id:
-                yield from self._living(tube, resident.pop())
-            if resident and resident[-1] == task_id:
-                yield from self._living(tube, resident.pop())
-            else:
-                yield self.read(tube, task_id, record)
-        for task_id in reversed(resident):
+            while changed and changed[-1] > task_id:
+                yield from self._living(tube, changed.pop())
+            if changed and changed[-1] == task_id:
+                changed.pop()
+            yield from self._living(tube, task_id, record)
+        for task_id in reversed(changed):
             yield from self._living(tube, task_id)
 
-    def _living(self, tube: QueueTube, task_id: int) -> Iterator[QueueTask]:
-        task = tube.tasks[task_id]
-        if task.state is not GONE:
-            yield task
+    def _changed(self, tube: QueueTube) -> Sequence[int]:
+        """Return the ids of the tasks of a tube that differ from their stored records, in order."""
+        changed = chain(self.collected_tasks, self.dirty_tasks)
+        return sorted(task.id for task in changed if task.tube is tube)
+
+    def _living(
+        self, tube: QueueTube, task_id: int, record: bytes | None = None
+    ) -> Iterator[QueueTask]:
+        """Yield a task unless it is gone; ``record``: its stored record."""
+        task = tube.tasks.get(task_id)
+        if task is not None:
+            if task.state is not GONE:
+                yield task
+        elif record is not None:
+            yield self.read(tube, task_id, record)
 
     def evict(self, task: QueueTask) -> None:
         """Remove a task from memory; the store must have its current state."""
