@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 COLLECT_TASKS: Final = 4_000
-"""Number of changed tasks that triggers a batch; writing it takes up to 20 ms. A smaller number
+"""Number of changed tasks that triggers a batch; its last step takes up to 10 ms. A smaller number
 costs more in all, because a task that is put, taken and acknowledged between two batches is never
 written."""
 FRESH_TASKS: Final = 1_500
-"""Number of new tasks, not taken yet, that triggers a batch; writing it takes about 8 ms. Such
+"""Number of new tasks, not taken yet, that triggers a batch; its last step takes 2 ms. Such
 tasks are probably not taken soon, so a larger number would save nothing."""
 BACKLOG_ENTRIES: Final = 32
 """Number of entries in one call of ``apply`` which shows that further entries wait. Batches then
@@ -35,7 +35,7 @@ class CollectPolicy:
     span_ms: int
     """Time since the last batch."""
     tasks: int = COLLECT_TASKS
-    """Number of changed tasks; it bounds the pause of the event loop."""
+    """Number of changed tasks; it bounds the last step of a batch."""
     fresh: int = FRESH_TASKS
-    """Number of new tasks that were not taken yet; it bounds the pause while tasks are put, and is
-    unlimited while a backlog is applied."""
+    """Number of new tasks that were not taken yet; it bounds the last step while tasks are put, and
+    is unlimited while a backlog is applied."""

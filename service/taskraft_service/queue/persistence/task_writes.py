@@ -38,7 +38,7 @@ HOLDER: Final = Struct(">IQ")
 
 
 STEP_TASKS: Final = 500
-"""Number of tasks whose changes are collected in one step, in about 3 ms."""
+"""Number of tasks whose changes are collected in one step, in 1 to 3 ms."""
 
 
 def collect_some_tasks(state: QueueState) -> Sequence[Write]:
