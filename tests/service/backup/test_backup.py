@@ -50,6 +50,19 @@ async def saved(node, file, *words):
     return file
 
 
+async def interrupted(node, file):
+    """Leave the part of a snapshot file behind, as a stopped command does; return its id."""
+    stream = node.cluster.SaveSnapshot(cluster_pb.SaveSnapshotRequest())
+    header = (await stream.read()).header
+    piece = (await stream.read()).content
+    stream.cancel()
+    assert header.content_bytes > len(piece)
+    values = {field.name: getattr(header, field.name) for field in header.DESCRIPTOR.fields}
+    head = MAGIC + json.dumps(values).encode() + b"\n"
+    file.with_name(f"{file.name}.part").write_bytes(head + piece[:1000])
+    return header.snapshot_id
+
+
 def restored_in(place, **settings):
     """Return the settings of a node, and the variables with the same settings."""
     config = config_in(place, cluster_id="restored", **settings)
@@ -305,17 +318,10 @@ async def test_an_incomplete_file_is_completed(source, tmp_path):
     await create(source)
     await put(source, *(os.urandom(100_000) for _ in range(20)))
     file = tmp_path / "f.snapshot"
-    stream = source.cluster.SaveSnapshot(cluster_pb.SaveSnapshotRequest())
-    header = (await stream.read()).header
-    piece = (await stream.read()).content
-    stream.cancel()
-    assert header.content_bytes > len(piece)
-    values = {field.name: getattr(header, field.name) for field in header.DESCRIPTOR.fields}
-    head = MAGIC + json.dumps(values).encode() + b"\n"
-    (tmp_path / "f.snapshot.part").write_bytes(head + piece[:1000])
+    snapshot_id = await interrupted(source, file)
     await put(source, b"after the snapshot")
     await saved(source, file)
     shown = json.loads((await snapshot("inspect", file, "-o", "json")).output)
-    assert shown["snapshot_id"] == header.snapshot_id, "the same snapshot was continued"
+    assert shown["snapshot_id"] == snapshot_id, "the same snapshot was continued"
     assert shown["tasks"] == 20
     assert not (tmp_path / "f.snapshot.part").exists()
