@@ -6,13 +6,13 @@ node has the name of the member that has sent the backup.
 """
 
 import re
-import subprocess
 from dataclasses import replace
 
 import pytest
 
 from taskraft import Client
 from tests.docs.documents import ROOT, Session, blocks
+from tests.docs.member_commands import add, lead, leave_alone, node_of, taskraft
 from tools.free_addresses import free_addresses
 from tools.local_cluster import LocalCluster
 
@@ -30,28 +30,6 @@ ADDRESS = re.compile(r"127\.0\.0\.1:74[567][123]")
 FOUNDERS, JOINED = ("n1", "n2", "n3"), "n4"
 
 
-def taskraft(*words):
-    """Run a command, which must succeed; return its output."""
-    command = [".venv/bin/taskraft", *words]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    output = done.stdout + done.stderr
-    assert done.returncode == 0, output
-    return output
-
-
-def add(cluster, name):
-    """Let a node join as docs/members.md describes; return the node, which votes."""
-    target = cluster.target
-    node = cluster.joiner(name)
-    node.start()
-    cluster.wait_until(lambda: node.state() is not None, f"{name} serves")
-    taskraft("cluster", "promote", name, "--target", target)
-    cluster.wait_ready()
-    return node
-
-
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
     """Three founders and a member that has joined."""
@@ -66,22 +44,8 @@ def one(tmp_path_factory):
     with LocalCluster(1, tmp_path_factory.mktemp("one") / "c", SETTINGS) as cluster:
         (founder,) = cluster.nodes
         add(cluster, JOINED)
-        taskraft("cluster", "remove", founder.name, "--yes", "--target", cluster.target)
-        assert founder.wait() == 1
-        cluster.nodes = cluster.nodes[1:]
-        cluster.wait_ready()
+        leave_alone(cluster, founder)
         yield cluster
-
-
-def node_of(cluster, name):
-    return next(node for node in cluster.nodes if node.name == name)
-
-
-def lead(cluster, name):
-    """Transfer the leadership to a member."""
-    if cluster.wait_ready().name != name:
-        taskraft("cluster", "transfer", name, "--target", cluster.target)
-    cluster.wait_until(lambda: getattr(cluster.leader(), "name", "") == name, f"{name} leads")
 
 
 def procedure(sender, folder):
