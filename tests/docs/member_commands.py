@@ -8,7 +8,9 @@ from tests.docs.documents import ROOT
 def taskraft(*words, status=0):
     """Run a command, which must end with a status; return its output."""
     command = [".venv/bin/taskraft", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     output = done.stdout + done.stderr
     assert done.returncode == status, output
     return output

@@ -46,7 +46,7 @@ from tests.drill.state_faults import (
     OldState,
     SecondDamage,
 )
-from tests.drill.volume_faults import ClonedVolume, DamagedLogs, SwappedVolumes
+from tests.drill.volume_faults import ClonedVolume, DamagedCopies, SwappedVolumes
 from tools.packet_links import PacketLinks
 from tools.peer_links import PeerLinks, Quality
 from tools.power_loss import PowerLoss
@@ -222,9 +222,29 @@ DRILLS = (
     ),
     Drill(
         "damaged-logs",
-        lambda _: [DamagedLogs()],
+        lambda _: [DamagedCopies(3, ("log",)), DamagedCopies(2, ("log",))],
         settings={**SMALL_FILES, "TASKRAFT_COLLECT_ENTRIES": "100000"},
         seconds=40,
+    ),
+    Drill(
+        "damaged-states",
+        lambda _: [DamagedCopies(2, ("state",))],
+        settings=SMALL_FILES,
+        seconds=40,
+    ),
+    # The logs reach back to the first entry, so three lost states lose nothing.
+    Drill(
+        "damaged-copies",
+        lambda _: [
+            DamagedCopies(3, ("state",)),
+            DamagedCopies(2, ("log", "state")),
+            DamagedCopies(3, ("log", "state")),
+        ],
+        settings={
+            "TASKRAFT_LOG_SEGMENT_BYTES": SMALL_FILES["TASKRAFT_LOG_SEGMENT_BYTES"],
+            "TASKRAFT_COLLECT_ENTRIES": "100000",
+        },
+        seconds=60,
     ),
     Drill(
         "wrong-volumes",

@@ -1,4 +1,4 @@
-"""Faults of whole data directories: several damaged logs, and swapped and cloned volumes."""
+"""Faults of whole data directories: several damaged copies, and swapped and cloned volumes."""
 
 from __future__ import annotations
 
@@ -13,38 +13,59 @@ from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.storage.metadata import Metadata
 from taskraft_replication.storage.record import HEADER_BYTES
 from tests.drill.faults import Fault, Scene, start_stopped
-from tests.drill.state_faults import REPAIR_MS_MAX, data_of, is_whole
+from tests.drill.state_faults import DETECTED, REPAIR_MS_MAX, data_of, is_whole
 from tools.local_node import Node, NodeFailed
 
 DAMAGED_MAX = 3
 """Maximum number of damaged entries in one log."""
 NEWEST_ENTRIES = 300
 """The damage is among so many of the newest entries, which no state has yet."""
+NEEDED_FILES = ("state/*/MANIFEST-*", "state/*/CURRENT", "state/current")
+"""Files without which a node cannot open its state."""
 REFUSED_MS_MAX = 30_000
 EXIT_REFUSED = 1
 
 
 @dataclass
-class DamagedLogs(Fault):
-    """All nodes are killed, and each log is damaged, in other places than the other logs."""
+class DamagedCopies(Fault):
+    """All nodes are killed, and the logs, the states or both of several nodes are damaged.
 
+    Each log is damaged in other places than the other logs, so each entry is whole on one node.
+    The nodes must return by themselves.
+    """
+
+    copies: int
+    """Number of nodes with damage."""
+    parts: tuple[str, ...]
+    """"log", "state" or both."""
     hold_seconds: tuple[float, float] = field(default=(0.0, 0.1), kw_only=True)
     stops_all: bool = field(default=True, kw_only=True)
+    _damaged: list[Node] = field(default_factory=list, init=False)
     _said: list[int] = field(default_factory=list, init=False)
-    """Length of the output of each node before the damage."""
+    """Length of the output of each damaged node before the damage."""
 
     def begin(self, scene: Scene) -> list[str]:
-        """Kill the nodes, flip bits in their logs, and start them."""
+        """Kill the nodes, damage some of them, and start all."""
         nodes = scene.cluster.nodes
         for node in nodes:
             node.kill()
-        self._said = [len(node.log.read_text()) for node in nodes]
-        last = min(log_of(node).last for node in nodes)
+        self._damaged = scene.draw.sample(nodes, self.copies)
+        self._said = [len(node.log.read_text()) for node in self._damaged]
+        hit = [
+            *(self._damage_logs(scene) if "log" in self.parts else ()),
+            *(self._damage_states(scene) if "state" in self.parts else ()),
+        ]
+        for node in nodes:
+            node.start()
+        return hit
+
+    def _damage_logs(self, scene: Scene) -> list[str]:
+        last = min(log_of(node).last for node in self._damaged)
         # The last entry of each log stays whole, so that the length of the log is known.
         spots = list(range(max(2, last - NEWEST_ENTRIES), last))
         scene.draw.shuffle(spots)
         hit: list[str] = []
-        for node in nodes:
+        for node in self._damaged:
             count = scene.draw.randint(1, DAMAGED_MAX)
             places, spots = spots[:count], spots[count:]
             done = [
@@ -53,15 +74,22 @@ class DamagedLogs(Fault):
                 if damage_entry(node, index, scene.draw.randrange(HEADER_BYTES))
             ]
             hit.append(f"entries {sorted(done)} of {node.name}")
-        for node in nodes:
-            node.start()
+        return hit
+
+    def _damage_states(self, scene: Scene) -> list[str]:
+        hit: list[str] = []
+        for node in self._damaged:
+            for path in sorted(data_of(node).glob(scene.draw.choice(NEEDED_FILES))):
+                path.unlink()
+                hit.append(f"{path.name} of {node.name} removed")
         return hit
 
     def end(self, scene: Scene) -> None:
         """Wait until all nodes serve again, without hands.
 
         Raises:
-            NodeFailed: a node exited, or no node has completed its log.
+            NodeFailed: a node exited, no node has completed its log, or a node has not rebuilt its
+                state.
         """
         nodes = scene.cluster.nodes
         began = time.monotonic()
@@ -72,11 +100,15 @@ class DamagedLogs(Fault):
                 raise NodeFailed(f"{stopped[0].name} exited:{stopped[0].tail()}")
             return all(is_whole(scene, node) for node in nodes)
 
-        scene.cluster.wait_until(is_over, "all nodes serve with complete logs", REPAIR_MS_MAX)
+        scene.cluster.wait_until(is_over, "all nodes serve with whole data", REPAIR_MS_MAX)
         scene.repair_seconds.append(time.monotonic() - began)
-        said = [node.log.read_text()[begin:] for node, begin in zip(nodes, self._said, strict=True)]
-        if not any("the log is complete again" in text for text in said):
+        pairs = zip(self._damaged, self._said, strict=True)
+        said = [node.log.read_text()[begin:] for node, begin in pairs]
+        if "log" in self.parts and not any("the log is complete again" in each for each in said):
             raise NodeFailed("no node has completed its log")
+        for node, text in zip(self._damaged, said, strict=True):
+            if "state" in self.parts and not DETECTED.search(text):
+                raise NodeFailed(f"{node.name} has not rebuilt its damaged state{node.tail()}")
 
 
 @dataclass
