@@ -317,12 +317,17 @@ def announcement() -> Message:
 
 
 @pytest.mark.parametrize("size", [0, 1000, 3 << 20])
-async def test_a_snapshot_arrives_complete(pair, size):
+async def test_a_snapshot_arrives_complete(pair, size, caplog):
+    caplog.set_level("INFO")
     one, two = pair
     content = Content(size)
     one.peers.send_snapshot(announcement(), META, content)
     await one.until(lambda: one.sent == [True])
     assert two.snapshot == content.content
+    assert [text for text in caplog.messages if "the snapshot of entry" in text] == [
+        "sending the snapshot of entry 9 to member 2",
+        "member 2 has received the snapshot of entry 9",
+    ]
 
 
 async def test_an_interrupted_snapshot_continues_where_it_ended(pair):
@@ -355,7 +360,8 @@ async def test_a_snapshot_is_sent_to_several_peers_at_once(pair, tmp_path):
     await three.stop()
 
 
-async def test_a_snapshot_waits_for_one_that_is_being_received(pair):
+async def test_a_snapshot_waits_for_one_that_is_being_received(pair, caplog):
+    caplog.set_level("INFO")
     one, two = pair
     busy = two.inbox.begin("busy")
     turn = busy.attach()
@@ -366,6 +372,8 @@ async def test_a_snapshot_waits_for_one_that_is_being_received(pair):
     busy.detach(turn)
     await one.until(lambda: one.sent == [True])
     assert two.snapshot == content.content
+    assert any("UNAVAILABLE: busy" in text for text in caplog.messages)
+    assert not any("DATA_LOSS" in text for text in caplog.messages)
 
 
 async def test_a_snapshot_to_a_peer_that_refuses_this_member_is_reported(pair):
