@@ -58,6 +58,31 @@ def whole(cluster):
     return cluster
 
 
+@pytest.fixture(
+    params=["founder", pytest.param("joined", marks=pytest.mark.nightly)],
+)
+def follower(request, whole):
+    """A founder, or a member that has joined, which does not lead."""
+    has_joined = request.param == "joined"
+
+    def found():
+        nodes = [node for node in whole.nodes if is_joiner(node) == has_joined]
+        return next((node for node in nodes if node is not whole.leader()), None)
+
+    if has_joined and not any(is_joiner(node) for node in whole.nodes):
+        replaced(whole, follower_of(whole))
+    if found() is None:
+        with grpc.insecure_channel(whole.leader().address) as channel:
+            stub = cluster_service_pb2_grpc.ClusterServiceStub(channel)
+            stub.TransferLeadership(cluster_pb.TransferLeadershipRequest(), timeout=10)
+        whole.wait_until(whole.is_ready, "another node leads", RETURN_MS_MAX)
+    return found()
+
+
+def is_joiner(node):
+    return "TASKRAFT_JOIN" in node.environment
+
+
 def put(cluster, request_id):
     with grpc.insecure_channel(cluster.leader().address) as channel:
         tasks = [task_pb2.TaskSpec(payload=b"x")]
@@ -195,9 +220,8 @@ def test_swapped_and_cloned_volumes_are_refused_and_stay_as_they_are(whole, tmp_
     "a second process runs with a copy of a running node's directory, and with its name",
     "the second process exits with status 1 after 10 s; the first one serves on",
 )
-def test_a_second_process_does_not_win_against_the_first(whole, tmp_path):
-    cluster = whole
-    first = follower_of(cluster)
+def test_a_second_process_does_not_win_against_the_first(whole, follower, tmp_path):
+    cluster, first = whole, follower
     second = paused_copy_of(first, tmp_path)
     before = incarnation_of(second)
     second.start()
@@ -217,9 +241,8 @@ def test_a_second_process_does_not_win_against_the_first(whole, tmp_path):
     "the first process exits with status 1, at each start too, because its directory lacks what "
     "the second one has acknowledged; the other members serve",
 )
-def test_a_node_that_a_second_process_has_replaced_ends(whole, tmp_path):
-    cluster = whole
-    first = follower_of(cluster)
+def test_a_node_that_a_second_process_has_replaced_ends(whole, follower, tmp_path):
+    cluster, first = whole, follower
     first.pause()
     second = copy_of(first, tmp_path)
     second.start()
@@ -245,9 +268,8 @@ def test_a_node_that_a_second_process_has_replaced_ends(whole, tmp_path):
     "an older copy of the node's own directory, and the other members have met the newer one",
     "refuses, status 1, at each start; the number of starts stays as it was",
 )
-def test_an_older_directory_of_the_same_node_is_refused_at_each_start(whole, tmp_path):
-    cluster = whole
-    node = follower_of(cluster)
+def test_an_older_directory_of_the_same_node_is_refused_at_each_start(whole, follower, tmp_path):
+    cluster, node = whole, follower
     assert node.stop() == 0
     older = copy_of(node, tmp_path)
     older.environment = {
@@ -268,9 +290,8 @@ def test_an_older_directory_of_the_same_node_is_refused_at_each_start(whole, tmp
     cluster.wait_until(cluster.is_ready, "the node follows", RETURN_MS_MAX)
 
 
-def test_of_two_copies_of_a_stopped_node_the_first_to_start_runs(whole, tmp_path):
-    cluster = whole
-    node = follower_of(cluster)
+def test_of_two_copies_of_a_stopped_node_the_first_to_start_runs(whole, follower, tmp_path):
+    cluster, node = whole, follower
     assert node.stop() == 0
     copy = copy_of(node, tmp_path)
     copy.start()
