@@ -42,7 +42,7 @@ from taskraft_service.versions import (
 OWN_ENTRIES_MAX: Final = 256
 """Maximum number of own proposed entries whose decoded commands are kept; the others are
 decoded."""
-APPLIED_ITEMS_MAX: Final = 1_000
+APPLIED_ITEMS_MAX: Final = 500
 """Number of tasks that entries change before the event loop can run other work."""
 NO_INDEX: Final = LogIndex(-1)
 

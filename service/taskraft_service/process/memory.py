@@ -13,12 +13,12 @@ By default, glibc raises this threshold to up to 32 MiB when such a block is fre
 are then allocated on the heap, and glibc does not return the gaps in the heap: after a burst of
 puts of 1 MiB, nodes kept 1 GiB.
 """
-COLLECTOR_THRESHOLDS: Final = (10_000, 2, 4_000)
+COLLECTOR_THRESHOLDS: Final = (5_000, 2, 8_000)
 """Thresholds of the garbage collector for its three generations.
 
 The first number is the number of new objects before a collection of the youngest generation. Each
 other number is the number of collections of a generation before a collection of the next older
-generation. A collection of the middle generation visits at most 40 000 objects, in about 10 ms.
+generation. A collection of the middle generation visits at most 20 000 objects, in about 5 ms.
 Each object that stays is visited once in each generation, so smaller numbers cost little more.
 """
 _M_MMAP_THRESHOLD: Final = -3
