@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import tempfile
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -27,18 +28,31 @@ def free_addresses(count: int) -> list[str]:
     port of a stopped node. For the same reason, a port that a running process has drawn is not
     drawn again.
     """
+    return [f"127.0.0.1:{free_port()}" for _ in range(count)]
+
+
+def free_port(offsets: Collection[int] = (0,)) -> int:
+    """Return a port that is free on loopback, with each port at an offset to the returned one.
+
+    All these ports are drawn. A program that listens on ports at fixed distances needs them.
+    """
     draw = random.SystemRandom()
-    ports: dict[int, None] = {}
-    while len(ports) < count:
-        port = draw.choice(PORTS)
-        if port in _drawn:
-            continue
-        with socket.socket() as probe, suppress(OSError):
-            fcntl.lockf(_drawn_by_others(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-            _drawn.add(port)
-            probe.bind(("127.0.0.1", port))
-            ports[port] = None
-    return [f"127.0.0.1:{port}" for port in ports]
+    while True:
+        first = draw.choice(PORTS)
+        if all(_is_drawn_now(first + offset) for offset in offsets):
+            return first
+
+
+def _is_drawn_now(port: int) -> bool:
+    """Draw a port; return False if the port is out of range, in use, or was drawn before."""
+    if port not in PORTS or port in _drawn:
+        return False
+    with socket.socket() as probe, suppress(OSError):
+        fcntl.lockf(_drawn_by_others(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        _drawn.add(port)
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
 
 
 @cache

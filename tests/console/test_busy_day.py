@@ -9,16 +9,16 @@ import pytest
 
 from demo.busy_day import FAILURES
 from taskraft import Client
+from tests.dev_ports import dev_port
 from tests.turns import blocked_until
-from tools.free_addresses import free_addresses
 
 pytestmark = pytest.mark.cluster
 STATES = ("ready", "delayed", "taken", "buried", "held")
 
 
 def test_a_busy_day_has_all_kinds_of_work_and_a_console():
-    port = free_addresses(1)[0].rpartition(":")[2]
-    command = [sys.executable, "-m", "demo.busy_day", "--port", port]
+    port = dev_port(3)
+    command = [sys.executable, "-m", "demo.busy_day", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as day:
         try:
             said = {}

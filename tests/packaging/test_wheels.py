@@ -3,11 +3,9 @@
 Tests in a checkout cannot show that a wheel lacks a file.
 """
 
-import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import zipfile
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.dev_ports import dev_port
 from tools.release.wheels import problems_of
 
 pytestmark = pytest.mark.real_time
@@ -87,16 +86,6 @@ def test_every_module_of_the_checkout_is_in_its_wheel(wheels, distribution):
     assert modules - wheels[distribution] == set()
 
 
-def free_port():
-    """Return the first port of a free range for a development node (port, port + 1, port + 79)."""
-    for base in range(30_000, 32_000, 100):
-        with contextlib.suppress(OSError), contextlib.ExitStack() as probes:
-            for port in (base, base + 1, base + 79):
-                probes.enter_context(socket.create_server(("127.0.0.1", port)))
-            return base
-    raise AssertionError("no free ports")
-
-
 @pytest.fixture(scope="module")
 def installed(built, tmp_path_factory):
     """Return a folder with the contents of the wheels, for PYTHONPATH."""
@@ -109,7 +98,7 @@ def installed(built, tmp_path_factory):
 
 def lines_of_a_cluster(folder, data, **environment):
     """Start ``taskraft dev`` in a folder, stop it when it is ready, and return its lines."""
-    arguments = ["dev", "--nodes", "1", "--port", str(free_port()), "--data", str(data)]
+    arguments = ["dev", "--nodes", "1", "--port", str(dev_port(1)), "--data", str(data)]
     with subprocess.Popen(
         [sys.executable, "-m", "taskraft", *arguments],
         stdout=subprocess.PIPE,

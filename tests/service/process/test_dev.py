@@ -13,6 +13,7 @@ import pytest
 from taskraft import Client
 from taskraft.v1 import task_pb2, task_service_pb2, task_service_pb2_grpc
 from taskraft_service.process.dev import dev_nodes, run_dev
+from tests.dev_ports import dev_port
 
 pytestmark = pytest.mark.real_time
 
@@ -51,7 +52,7 @@ def are_free(port):
 
 def test_a_port_in_use_stops_the_start(tmp_path, capsys):
     """The other listener of the port would answer like a ready node."""
-    port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
+    port = dev_port(2)
     with socket.create_server(("127.0.0.1", port + 10)):
         assert run_dev(2, tmp_path, port) == 1
     assert f"127.0.0.1:{port + 10} is in use" in capsys.readouterr().out
@@ -73,8 +74,7 @@ def dev_arguments(port, data):
 @pytest.fixture
 def development(tmp_path, request):
     """Start ``taskraft dev`` with two nodes; return its process, first port and output."""
-    # The port is below the ephemeral ports of the kernel, which may be taken at any moment.
-    port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
+    port = dev_port(2)
     arguments = dev_arguments(port, tmp_path) + getattr(request, "param", [])
     script = f"from taskraft_service.process.cli import dev; dev({arguments!r})"
     with subprocess.Popen(
