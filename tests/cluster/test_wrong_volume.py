@@ -29,7 +29,15 @@ REFUSED_MS_MAX = 60_000
 FOLLOWS = cluster_pb.NodeState.WAITING
 
 
-@pytest.fixture(scope="module", params=["plain", "tls"])
+EACH_SECURITY = pytest.mark.parametrize("cluster", ["plain", "tls"], indirect=True)
+PLAIN = pytest.mark.parametrize(
+    "cluster", ["plain", pytest.param("tls", marks=pytest.mark.nightly)], indirect=True
+)
+"""Leaves TLS to the nightly run: a copy has the same certificate, so certificates decide nothing
+between a node and its copy."""
+
+
+@pytest.fixture(scope="module")
 def cluster(request, tmp_path_factory):
     """Three nodes; ``tls``: with certificates that prove the names of the nodes."""
     folder = tmp_path_factory.mktemp("volumes")
@@ -195,6 +203,7 @@ def replaced(cluster, node):
     "member that joined",
     "refuses to start, status 1, and changes nothing",
 )
+@EACH_SECURITY
 def test_swapped_and_cloned_volumes_are_refused_and_stay_as_they_are(whole, tmp_path):
     cluster = whole
     one = follower_of(cluster)
@@ -220,6 +229,7 @@ def test_swapped_and_cloned_volumes_are_refused_and_stay_as_they_are(whole, tmp_
     "a second process runs with a copy of a running node's directory, and with its name",
     "the second process exits with status 1 after 10 s; the first one serves on",
 )
+@PLAIN
 def test_a_second_process_does_not_win_against_the_first(whole, follower, tmp_path):
     cluster, first = whole, follower
     second = paused_copy_of(first, tmp_path)
@@ -241,6 +251,7 @@ def test_a_second_process_does_not_win_against_the_first(whole, follower, tmp_pa
     "the first process exits with status 1, at each start too, because its directory lacks what "
     "the second one has acknowledged; the other members serve",
 )
+@PLAIN
 def test_a_node_that_a_second_process_has_replaced_ends(whole, follower, tmp_path):
     cluster, first = whole, follower
     first.pause()
@@ -268,6 +279,7 @@ def test_a_node_that_a_second_process_has_replaced_ends(whole, follower, tmp_pat
     "an older copy of the node's own directory, and the other members have met the newer one",
     "refuses, status 1, at each start; the number of starts stays as it was",
 )
+@PLAIN
 def test_an_older_directory_of_the_same_node_is_refused_at_each_start(whole, follower, tmp_path):
     cluster, node = whole, follower
     assert node.stop() == 0
@@ -290,6 +302,7 @@ def test_an_older_directory_of_the_same_node_is_refused_at_each_start(whole, fol
     cluster.wait_until(cluster.is_ready, "the node follows", RETURN_MS_MAX)
 
 
+@PLAIN
 def test_of_two_copies_of_a_stopped_node_the_first_to_start_runs(whole, follower, tmp_path):
     cluster, node = whole, follower
     assert node.stop() == 0

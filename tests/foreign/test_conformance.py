@@ -29,6 +29,10 @@ EXAMPLES = ROOT / "examples"
 LONG_BUILD = pytest.mark.nightly if os.environ.get("CI") else pytest.mark.foreign
 """A build from nothing takes minutes. CI leaves these languages to the nightly run, because the
 rules of the contract are the same in all languages."""
+IS_NATIVE = os.environ.get("TASKRAFT_EDGE") == "native"
+OVER_GRPC = pytest.mark.nightly if IS_NATIVE else pytest.mark.real_time
+"""Leaves a test over the native edge to the nightly run. With each change, one program keeps all
+rules over the native edge, and the other clients meet it in `test_interop.py` and over TLS."""
 LANGUAGES = [
     pytest.param("go", marks=pytest.mark.foreign),
     pytest.param("node", marks=pytest.mark.foreign),
@@ -84,6 +88,7 @@ def violations(command, cluster, *cases):
     return {one.name: one.violation for one in verdicts if one.violation}
 
 
+@OVER_GRPC
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_an_example_client_keeps_all_rules(language, cluster, request):
     command = request.getfixturevalue(language)
@@ -94,11 +99,13 @@ def test_a_program_with_the_generated_stubs_of_python_keeps_all_rules(cluster):
     assert violations(own_program(), cluster) == {}
 
 
+@OVER_GRPC
 def test_the_python_client_keeps_all_rules(cluster):
     program = str(Path(__file__).parent / "client_program.py")
     assert violations([sys.executable, program], cluster) == {}
 
 
+@OVER_GRPC
 @pytest.mark.parametrize("creates", [True, False])
 def test_a_case_is_skipped_if_puts_create_tubes(creates, cluster):
     cases = ("refused_calls", "dropped_tube")
@@ -135,6 +142,7 @@ FAULTS = {
 }
 
 
+@OVER_GRPC
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_rule_is_found(fault, cluster):
     case, violation = FAULTS[fault]
