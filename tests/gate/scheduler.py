@@ -1,17 +1,31 @@
-"""Give each file of tests to one process, and go on after a test that ended its process."""
+"""Give each file of tests to one process, and go on after a test that ended its process.
 
-from typing import Any
+Files that share costly programs go to the same process.
+"""
+
+from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+SHARING: Final = ("tests/console", "tests/pipeline")
+"""Folders whose tests of stage 2 share one cluster with a console, or one JVM with Spark. One
+process runs all of them, because each further process would start these programs again and keep
+them to the end of the stage."""
+
 
 class FileScheduler(LoadFileScheduling):
-    """Sends files to processes.
+    """Sends files to processes; sends the files of a folder in ``SHARING`` to one process.
 
     pytest-xdist would send a test that ended its process to the next process, which would then hang
     too. This scheduler sends only the tests after that one.
     """
+
+    def _split_scope(self, nodeid: str) -> str:
+        """Return what is sent to one process: the file of a test, or its folder."""
+        file = super()._split_scope(nodeid)
+        shared = (folder for folder in SHARING if file.startswith(f"{folder}/"))
+        return next(shared, file) if self.config.getoption("--stage") == 2 else file
 
     def remove_node(self, node: Any) -> str | None:
         """Take the tests back from a process that has ended; return the test that ended it."""

@@ -45,10 +45,12 @@ ASKING = {
     "export": "export --journal new -t {target}",
     "verify": "verify var/journal -t {target}",
     "report": "report -t {target}",
-    "dump": "dump plan -t {target}",
     "doctor": "doctor -t {target}",
+    "dump": "dump plan -t {target}",
 }
 """Commands that call the cluster, by their names."""
+ASKED = [*list(ASKING)[:-1], pytest.param("dump", marks=pytest.mark.nightly)]
+"""``dump`` starts Spark before the call, as ``report`` does."""
 JAVA = """#!/bin/sh
 case "$*" in *-version*) ;; *) echo started > {fifo} ;; esac
 exec {java} "$@"
@@ -146,7 +148,7 @@ def test_a_signal_while_spark_starts_ends_a_command_without_a_jvm(
     assert not list(folder.glob("java-of-*/taskraft-spark-*"))
 
 
-@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("name", ASKED)
 @pytest.mark.parametrize(("number", "code"), ENDS)
 def test_a_signal_while_a_command_waits_for_the_cluster_prints_nothing(name, number, code, folder):
     with ExitStack() as stack:
