@@ -7,6 +7,9 @@ can make a test of stage 2 late, but no test of stage 1.
 Tests with the marker ``nightly`` run only with the option ``--nightly``, which selects no others.
 """
 
+import re
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,6 +20,50 @@ NIGHTLY: Final = "nightly"
 """Marker of tests that take long and seldom find what no other test finds."""
 KINDS: Final = ("docs", "spark", "browser", "cluster", "foreign")
 """Markers of kinds of tests that belong to stage 2, those with the longest files first."""
+
+_KIND: Final = rf"\bmark\.(?:{'|'.join((REAL_TIME, *KINDS))})\b"
+_MARKS_A_TEST: Final = re.compile(_KIND)
+_MARKS_ALL_TESTS: Final = re.compile(rf"^pytestmark = (?:\[[^\]]*|[^\[\n]*){_KIND}", re.MULTILINE)
+
+
+@cache
+def may_have(file: Path, stage: int) -> bool:
+    """Return whether a file may have tests of a stage, by its source and that of its conftest.py.
+
+    An import of the file would tell for sure, but the imports of all files take 17 s of CPU time.
+    """
+    source = file.read_text()
+    if stage == 1:
+        return _MARKS_ALL_TESTS.search(source) is None
+    shared = file.with_name("conftest.py")
+    return any(
+        _MARKS_A_TEST.search(text)
+        for text in (source, shared.read_text() if shared.exists() else "")
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip files without tests of the chosen stage."""
+    stage = config.getoption("--stage")
+    is_skipped = (
+        stage is not None
+        and collection_path.match("test_*.py")
+        and not may_have(collection_path, stage)
+    )
+    return True if is_skipped else None
+
+
+def check_source(file: Path, test: str, stage: int) -> None:
+    """Check that the run of a stage does not skip the file of one of its tests.
+
+    Raises:
+        pytest.UsageError: that run would skip the file.
+    """
+    if not may_have(file, stage):
+        raise pytest.UsageError(
+            f"{test} is of stage {stage}, but the source of its file does not tell: use"
+            " pytest.mark in the file itself or in conftest.py beside it (tests/gate/stages.py)"
+        )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,6 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     is_nightly = config.getoption("--nightly")
     chosen, other = [], []
     for item in items:
+        check_source(item.path, item.nodeid, stage_of(item))
         of_night = item.get_closest_marker(NIGHTLY) is not None
         is_chosen = of_night == is_nightly and stage in (None, stage_of(item))
         (chosen if is_chosen else other).append(item)
