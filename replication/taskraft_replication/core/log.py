@@ -226,22 +226,13 @@ class RaftLog:
         self.last_term = snapshot.meta.term
         self._last_term_from = self.last_index
 
-    @property
-    def has_unstored(self) -> bool:
-        """Return whether entries or a snapshot were not handed to the append worker yet."""
-        unstable = self.unstable
-        return unstable.offset_in_progress <= self.last_index or (
-            unstable.snapshot is not None and not unstable.snapshot_in_progress
-        )
-
     # Applying
 
     @property
     def has_committed(self) -> bool:
         """Return whether committed entries can be handed to the apply worker."""
         return (
-            self.applying_index < self.commit_index
-            and not self._applying_paused
+            not self._applying_paused
             and self.unstable.snapshot is None
             and self.applying_index < self._appliable_index()
         )

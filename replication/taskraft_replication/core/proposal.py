@@ -59,10 +59,10 @@ def propose(
     return fault
 
 
-def append_unsent(leader: Member, data: bytes) -> DropReason | None:
+def append_unsent(leader: Member, data: bytes) -> Entry | DropReason:
     """Append one entry to the leader's log; ``send_unsent`` sends it later.
 
-    Returns why nothing was appended, or None.
+    Returns the entry, or why nothing was appended.
     """
     size = len(data)
     if size > leader.config.entry_bytes_max:
@@ -71,10 +71,11 @@ def append_unsent(leader: Member, data: bytes) -> DropReason | None:
     if reason is not None:
         return reason
     log = leader.log
-    log.append((Entry(leader.term, LogIndex(log.last_index + 1), data),))
+    entry = Entry(leader.term, LogIndex(log.last_index + 1), data)
+    log.append((entry,))
     leader.uncommitted_bytes += size
     leader.has_unsent_proposals = True
-    return None
+    return entry
 
 
 def send_unsent(member: Member) -> None:

@@ -131,10 +131,10 @@ class RaftCore:
         """
         self._propose((Entry(Term(0), LogIndex(0), data),))
 
-    def propose_unsent(self, data: bytes) -> None:
+    def propose_unsent(self, data: bytes) -> Entry:
         """Append an entry as ``propose`` does, but send it only when the next Ready is taken.
 
-        All entries appended before that Ready share one message to each follower.
+        Returns the entry, which is identified by its index *and* its term. All entries appended before that Ready share one message to each follower.
 
         Raises:
             ProposalDropped: this member does not lead, or as for ``propose``.
@@ -142,9 +142,10 @@ class RaftCore:
         member = self._member
         if member.role is not RaftRole.LEADER:
             raise ProposalDropped(DropReason.NOT_LEADER)
-        reason = proposal.append_unsent(member, data)
-        if reason is not None:
-            raise ProposalDropped(reason)
+        entry = proposal.append_unsent(member, data)
+        if isinstance(entry, DropReason):
+            raise ProposalDropped(entry)
+        return entry
 
     def propose_conf_change(
         self, change: ConfChange, kind: EntryKind = EntryKind.CONF_CHANGE_V2

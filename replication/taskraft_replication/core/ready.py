@@ -55,10 +55,13 @@ class ReadyWriter:
         if member.messages or member.after_append or member.read_states:
             return True
         log, before, soft_state = member.log, self._hard_state, self._soft_state
+        unstable = log.unstable
         return (
             log.commit_index != before.commit
-            or log.has_unstored
-            or log.has_committed
+            or unstable.offset_in_progress <= log.last_index
+            or (unstable.snapshot is not None and not unstable.snapshot_in_progress)
+            # The first condition saves a call for each Ready that commits nothing.
+            or (log.applying_index < log.commit_index and log.has_committed)
             or member.term != before.term
             or member.vote != before.vote
             or member.role is not soft_state.role
@@ -69,11 +72,9 @@ class ReadyWriter:
         """Return the pending work and mark it as taken."""
         assert self._steps is None, "the last Ready was not followed by advance()"
         member = self._member
-        log = member.log
-        entries: tuple[Entry, ...] = ()
-        snapshot = None
-        if log.has_unstored:
-            entries, snapshot = log.unstable.take_entries(), log.unstable.take_snapshot()
+        log, unstable = member.log, member.log.unstable
+        entries = unstable.take_entries()
+        snapshot = unstable.take_snapshot() if unstable.snapshot is not None else None
         soft_state, before = None, self._soft_state
         if member.leader != before.leader or member.role is not before.role:
             soft_state = self._soft_state = member.soft_state

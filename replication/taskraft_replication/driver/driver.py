@@ -294,7 +294,8 @@ class RaftDriver:
             self._reads.begin_round()
         while core.has_ready():
             self._perform(core.ready())
-        acknowledges = self._writer.is_busy and self._acknowledges_first()
+        is_leader = self._soft_state.role is RaftRole.LEADER
+        acknowledges = self._writer.is_busy and not is_leader and self._acknowledges_first()
         if self._applier.has_work and not self._gives_way and not acknowledges:
             # Apply one slice only, so that the event loop can run other work.
             self._applier.advance()
@@ -314,13 +315,11 @@ class RaftDriver:
             self._effects.request_pump()
 
     def _acknowledges_first(self) -> bool:
-        """Return whether committed entries wait until the running write is acknowledged.
+        """Return whether a follower's committed entries wait until it acknowledges the running write.
 
         A follower that applies entries meanwhile would acknowledge later, and the leader would
         commit later. Entries wait for one write at most, and only if no further entries wait.
         """
-        if self._soft_state.role is RaftRole.LEADER:
-            return False
         running = self._writer.writes
         if not self._applier.has_one_message or self.disk.is_stalled:
             self._awaited_write = 0
@@ -368,7 +367,8 @@ class RaftDriver:
         # Hold messages of a new term back until the term and all earlier log writes are durable.
         # Otherwise a candidate could crash, restart with a shorter log, and be elected by delayed
         # votes that were granted for the longer log.
-        self._writer.put_replies(of_new_term)
+        if of_new_term:
+            self._writer.put_replies(of_new_term)
         self._writer.advance()
         if ready.read_states:
             self._answer_reads(ready.read_states)

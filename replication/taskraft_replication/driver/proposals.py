@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskraft_replication.core.confchange import ConfChange
-from taskraft_replication.core.errors import ProposalDropped
+from taskraft_replication.core.errors import DropReason, ProposalDropped
 from taskraft_replication.core.raft import RaftCore
 from taskraft_replication.core.types import Entry, LogIndex, RaftRole, Term
 from taskraft_replication.effects import ResultFuture
@@ -28,13 +28,12 @@ class PendingProposals:
     def propose(self, core: RaftCore, data: bytes, outcome: ResultFuture[object]) -> None:
         """Append an entry to the core's log; it is sent and stored when the next Ready is taken."""
         try:
-            if core.role is not RaftRole.LEADER:
-                raise NotRaftLeader(core.leader)  # noqa: TRY301 - one way out for both reasons
-            core.propose_unsent(data)
-        except (NotRaftLeader, ProposalDropped) as error:
-            _fail(outcome, error)
+            entry = core.propose_unsent(data)
+        except ProposalDropped as error:
+            is_led_here = error.reason is not DropReason.NOT_LEADER
+            _fail(outcome, error if is_led_here else NotRaftLeader(core.leader))
             return
-        self._add(core.last_index, core.term, outcome)
+        self._add(entry.index, entry.term, outcome)
 
     def propose_change(
         self, core: RaftCore, change: ConfChange, outcome: ResultFuture[object]

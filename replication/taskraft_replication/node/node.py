@@ -199,8 +199,7 @@ class Node:
         """Append an entry to the leader's log before the call returns.
 
         Entries that are proposed in the same iteration of the event loop share one message to each
-        peer and one fsync. They are sent in the next iteration, or when ``flush_proposals`` is
-        called.
+        peer and one fsync. They are sent in the next iteration, or when ``pump`` is called.
 
         The future is resolved with the state machine's result for the entry. It fails with
         ``NotRaftLeader``, ``ProposalDropped`` or ``Stopped`` if nothing was appended, and with
@@ -216,10 +215,6 @@ class Node:
             self.fail(error)
             raise
         return outcome
-
-    def flush_proposals(self) -> None:
-        """Send and store the proposed entries now, not in the next iteration of the event loop."""
-        self._effects.pump_now()
 
     async def change_membership(self, change: ConfChange) -> ConfState:
         """Make a membership change as leader; return the membership once it is applied here.
@@ -332,7 +327,11 @@ class Node:
     # Control
 
     def pump(self) -> None:
-        """Run the driver's pump; any exception stops this node."""
+        """Run the driver's pump now, not in the next iteration of the event loop.
+
+        Any exception stops this node.
+        """
+        self._effects.is_pump_due = False
         if not self.is_running:
             return
         try:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from taskraft_replication.background import Background
@@ -57,7 +58,7 @@ class EffectsHost(Protocol):
         """Return whether the driver may still be called."""
 
     def pump(self) -> None:
-        """Run the driver's pump once."""
+        """Run the driver's pump once, and clear ``NodeEffects.is_pump_due``."""
 
     def fail(self, error: Exception) -> None:
         """Stop the node because of a failure."""
@@ -75,7 +76,8 @@ class NodeEffects:
         self.worker = worker
         self._host = host
         self._loop = asyncio.get_running_loop()
-        self._is_pump_due = False
+        self.is_pump_due = False
+        """Whether a pump is requested; a pump clears the flag."""
         self._is_closed = False
         self._background = Background()
 
@@ -111,7 +113,7 @@ class NodeEffects:
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Run ``work`` on the storage worker, in order; then call ``then`` with its result."""
-        self.worker.submit(work, lambda result: self._finish(then, result))
+        self.worker.submit(work, partial(self._finish, then))
 
     def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Run ``work``, which may take long, in the background; then call ``then``.
@@ -130,14 +132,9 @@ class NodeEffects:
 
     def request_pump(self) -> None:
         """Call ``RaftDriver.pump`` soon; one call may serve several requests."""
-        if not self._is_pump_due:
-            self._is_pump_due = True
+        if not self.is_pump_due:
+            self.is_pump_due = True
             self._loop.call_soon(self._pump_if_due)
-
-    def pump_now(self) -> None:
-        """Pump at once, instead of in the next iteration of the event loop."""
-        self._is_pump_due = False
-        self._host.pump()
 
     def start(self, work: Coroutine[None, None, None]) -> None:
         """Start a background task; ``close`` waits for it."""
@@ -155,17 +152,16 @@ class NodeEffects:
             return
         # Pump below, without waiting for the next iteration, because the fsync has already taken
         # long.
-        self._is_pump_due = True
+        self.is_pump_due = True
         try:
             then(result)
         except Exception as error:  # noqa: BLE001 - a bug: stop, never go on
             self._host.fail(error)
             return
-        self._pump_if_due()
+        self._host.pump()
 
     def _pump_if_due(self) -> None:
-        if self._is_pump_due:
-            self._is_pump_due = False
+        if self.is_pump_due:
             self._host.pump()
 
 

@@ -15,7 +15,7 @@ import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from taskraft_replication.effects import StorageWork
 
@@ -51,7 +51,10 @@ class StorageWorker:
         self._loop = loop
         self._when_idle = when_idle
         self._failed = failed
-        self._queue: SimpleQueue[Callable[[], Callable[[], None]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = (
+            SimpleQueue()
+        )
+        """Work with the function that gets its result; None ends the thread."""
         self._is_waiting = False
         """Whether the thread waits for work."""
         self._begun = threading.Lock()
@@ -61,17 +64,12 @@ class StorageWorker:
 
     def submit(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Run ``work`` on the thread, then ``then`` with its result on the event loop."""
-
-        def run() -> Callable[[], None]:
-            result = work()
-            return lambda: then(result)
-
         self.work.requested += 1
         if not self._is_waiting:
-            self._queue.put(run)
+            self._queue.put((work, then))
             return
         self._begun.acquire(blocking=False)  # the thread may have begun too late the last time
-        self._queue.put(run)
+        self._queue.put((work, then))
         self._begun.acquire(timeout=HAND_OVER_SECONDS)
 
     def stop(self) -> None:
@@ -91,7 +89,7 @@ class StorageWorker:
         while True:
             self._is_waiting = self._queue.empty()
             try:
-                work = self._queue.get(timeout=None if is_marked else IDLE_SECONDS)
+                taken = self._queue.get(timeout=None if is_marked else IDLE_SECONDS)
             except Empty:
                 self._is_waiting = False
                 self._when_idle()
@@ -100,22 +98,23 @@ class StorageWorker:
             self._is_waiting = False
             if self._begun.locked():
                 self._begun.release()
-            if work is None:
+            if taken is None:
                 return
+            work, then = taken
             begun = time.perf_counter_ns()
-            then = work()
+            result = work()
             self.work.finished += 1
             self.busy_us += (time.perf_counter_ns() - begun) // 1000
-            self._report(then)
+            self._report(then, result)
             is_marked = False
             now = time.monotonic()
             if now - marked_at > MARK_SECONDS:
                 self._when_idle()
                 marked_at = now
 
-    def _report(self, callback: Callable[..., None], *arguments: Exception) -> None:
+    def _report(self, callback: Callable[[T], None], argument: T) -> None:
         try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
+            self._loop.call_soon_threadsafe(callback, argument)
         except RuntimeError:
             # The loop is closed, so no caller is left.
             assert self._loop.is_closed()

@@ -79,10 +79,9 @@ class LogWriter:
         """Queue a message to the append worker."""
         self._queue.append(message)
 
-    def put_replies(self, messages: list[Message]) -> None:
+    def put_replies(self, messages: Sequence[Message]) -> None:
         """Release ``messages`` once all queued work before them is durable."""
-        if messages:
-            self._queue.append(Message(MessageKind.STORAGE_APPEND, replies=tuple(messages)))
+        self._queue.append(Message(MessageKind.STORAGE_APPEND, replies=tuple(messages)))
 
     def begin_snapshot(self) -> HardState | None:
         """Take the snapshot at the head of the queue; writes wait until ``end_snapshot``.
@@ -92,7 +91,7 @@ class LogWriter:
         message = self._queue.popleft()
         assert message.snapshot is not None
         self.is_busy = True
-        return self._changed(message.hard_state)
+        return self._changed(message.hard_state) if message.hard_state is not None else None
 
     def end_snapshot(self, message: Message) -> None:
         """Release the replies of an installed snapshot."""
@@ -111,12 +110,15 @@ class LogWriter:
             while self._queue and self._queue[0].snapshot is None:
                 message = self._queue.popleft()
                 hard_state = message.hard_state or hard_state
-                _overwrite(entries, message.entries)
+                if message.entries:
+                    _overwrite(entries, message.entries)
                 replies += message.replies
-            hard_state = self._changed(hard_state)
+            if hard_state is not None:
+                hard_state = self._changed(hard_state)
             if hard_state is None and not entries:
                 # Only the commit index changed; the next record stores it.
-                self._listener.written(replies)
+                if replies:
+                    self._listener.written(replies)
             else:
                 self._write(hard_state, entries, replies)
 
@@ -144,10 +146,8 @@ class LogWriter:
         self._listener.written(replies)
         self._listener.synced(len(entries), log_bytes)
 
-    def _changed(self, hard_state: HardState | None) -> HardState | None:
+    def _changed(self, hard_state: HardState) -> HardState | None:
         """Return the hard state if it must be fsynced; a new commit index alone needs no fsync."""
-        if hard_state is None:
-            return None
         self._commit = hard_state.commit
         term_and_vote = (hard_state.term, hard_state.vote)
         if term_and_vote == self._term_and_vote:
@@ -158,6 +158,6 @@ class LogWriter:
 
 def _overwrite(entries: list[Entry], later: Sequence[Entry]) -> None:
     """Append ``later``, replacing entries with the same or higher indexes."""
-    if entries and later and later[0].index <= entries[-1].index:
+    if entries and later[0].index <= entries[-1].index:
         del entries[max(0, later[0].index - entries[0].index) :]
     entries += later

@@ -61,7 +61,7 @@ class Replicator(Protocol):
         another error if the outcome is unknown.
         """
 
-    def flush_proposals(self) -> None:
+    def pump(self) -> None:
         """Send and store the proposed entries now, not in the next iteration of the event loop."""
 
 
@@ -286,7 +286,7 @@ class Proposer:
         entry = EntryInFlight(timestamp_ms, self._loop.time(), len(data), pending, claims, expected)
         self._in_flight.append(entry)
         self._replicator.propose(data).add_done_callback(partial(self._done, entry))
-        self._replicator.flush_proposals()
+        self._replicator.pump()
 
     # ------------------------------------------------------------------------------ outcomes
 

@@ -92,7 +92,7 @@ class SoleMember:
         outcome.set_result(applied)
         return outcome
 
-    def flush_proposals(self) -> None:
+    def pump(self) -> None:
         """Do nothing, because entries are applied as they are proposed."""
 
     async def read_index(self) -> LogIndex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from taskraft_replication.core.errors import DropReason, ProposalDropped
 from taskraft_replication.core.types import Entry, LogIndex, MemberId, RaftRole, Term
 
 
@@ -23,7 +24,7 @@ class Waiting:
 
 
 class Leader:
-    """Replaces a core that leads and accepts every proposal."""
+    """Replaces a core that leads, and accepts every proposal while it leads."""
 
     def __init__(self, term: int = 1) -> None:
         self.role = RaftRole.LEADER
@@ -32,8 +33,11 @@ class Leader:
         self.last_index = LogIndex(10)
         self.asked: list[bytes] = []
 
-    def propose_unsent(self, data: bytes) -> None:
+    def propose_unsent(self, data: bytes) -> Entry:
+        if self.role is not RaftRole.LEADER:
+            raise ProposalDropped(DropReason.NOT_LEADER)
         self.last_index = LogIndex(self.last_index + 1)
+        return Entry(self.term, self.last_index, data)
 
     def read_index(self, context: bytes) -> None:
         self.asked.append(context)

@@ -62,7 +62,7 @@ async def test_a_flushed_proposal_is_written_in_the_same_turn(tmp_path):
         proposed = leader.propose(b"line 0")
         assert not leader.append_idle
         assert not wanted
-        leader.flush_proposals()
+        leader.pump()
         assert wanted == ["write"]
         await proposed
 

@@ -58,6 +58,7 @@ class Host:
         then(work())
 
     def pump(self) -> None:
+        self.effects.is_pump_due = False
         self.calls.append("pump")
 
     def fail(self, error) -> None:

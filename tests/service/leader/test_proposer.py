@@ -54,7 +54,7 @@ class Replicator:
         self.entries.append((decode_entry(data), future))
         return future
 
-    def flush_proposals(self):
+    def pump(self):
         self.flushed = len(self.entries)
 
     def sync(self, proposer):
