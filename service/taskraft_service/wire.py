@@ -173,8 +173,12 @@ def last_content(raw: bytes, field: int) -> bytes:
     at, end = 0, len(raw)
     while at < end:
         begin = at
-        key, at = read_varint(raw, at)
-        size, at = _size(raw, at, key & 7)
+        key = raw[at]  # read inline as in ``split``
+        if key < 128 and at + 1 < end and (size := raw[at + 1]) < 128 and key & 7 == LENGTH:
+            at += 2
+        else:
+            key, at = read_varint(raw, at)
+            size, at = _size(raw, at, key & 7)
         if key == wanted:
             found = raw[at : at + size]
             at += size

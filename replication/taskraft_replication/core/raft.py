@@ -7,6 +7,8 @@ overlap. After each call, the driver checks ``has_ready``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
 
 from taskraft_replication.core import (
     confchange,
@@ -48,7 +50,7 @@ from taskraft_replication.core.types import (
 class RaftCore:
     """One member of a Raft group, without clock, disk or network."""
 
-    __slots__ = ("_member", "_ready")
+    __slots__ = ("_member", "_ready", "has_ready", "step")
 
     def __init__(
         self,
@@ -72,6 +74,15 @@ class RaftCore:
         self._member.adopt(membership.restored(configuration))
         _resume(self._member, hard_state)
         self._ready = ReadyWriter(self._member)
+        self.has_ready: Final = self._ready.has_ready
+        """Returns whether there is work for the driver."""
+        self.step: Final = partial(receive, self._member)
+        """Processes a message from a peer, or a reply that a storage worker has released.
+
+        Replies of a worker must come in the order of the requests. Messages from peers may be lost,
+        delayed, duplicated or reordered. The transport must reject messages that a peer sent before
+        its last restart.
+        """
 
     # Events
 
@@ -85,15 +96,6 @@ class RaftCore:
             leader.tick(self._member)
         else:
             election.tick(self._member, may_campaign=may_campaign)
-
-    def step(self, message: Message) -> None:
-        """Process a message from a peer, or a reply that a storage worker has released.
-
-        Replies of a worker must come in the order of the requests. Messages from peers may be lost,
-        delayed, duplicated or reordered. The transport must reject messages that a peer sent before
-        its last restart.
-        """
-        receive(self._member, message)
 
     def leader_alive(self, leader: MemberId, term: Term) -> bool:
         """Handle the arrival of a part of a message of ``leader``, which leads in ``term``.
@@ -209,10 +211,6 @@ class RaftCore:
         follower.forget_leader(self._member)
 
     # Work for the driver
-
-    def has_ready(self) -> bool:
-        """Return whether there is work for the driver."""
-        return self._ready.has_ready()
 
     def ready(self) -> Ready:
         """Return the work for the driver; each piece of work is returned once."""

@@ -110,8 +110,7 @@ class LogWriter:
             while self._queue and self._queue[0].snapshot is None:
                 message = self._queue.popleft()
                 hard_state = message.hard_state or hard_state
-                if message.entries:
-                    _overwrite(entries, message.entries)
+                _overwrite(entries, message.entries)
                 replies += message.replies
             if hard_state is not None:
                 hard_state = self._changed(hard_state)
@@ -158,6 +157,6 @@ class LogWriter:
 
 def _overwrite(entries: list[Entry], later: Sequence[Entry]) -> None:
     """Append ``later``, replacing entries with the same or higher indexes."""
-    if entries and later[0].index <= entries[-1].index:
+    if entries and later and later[0].index <= entries[-1].index:
         del entries[max(0, later[0].index - entries[0].index) :]
     entries += later

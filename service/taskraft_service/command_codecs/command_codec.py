@@ -8,6 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from taskraft_service import wire
 from taskraft_service.command_codecs.later_fields import has_later_fields, hide_later_fields
 from taskraft_service.command_codecs.request_key import RequestKey
 from taskraft_service.queue.operations.registry import Command
@@ -35,11 +36,14 @@ class CommandCodec(Generic[M]):
     """First cluster version in which the leader may propose the command."""
 
     number: int = field(init=False)
+    tag: bytes = field(init=False)
+    """Tag of the field, which precedes the length of the request."""
 
     def __post_init__(self) -> None:
         found = log_pb2.Command.DESCRIPTOR.fields_by_name[self.name]
         assert found.message_type is self.message.DESCRIPTOR, f"{self.name} is another message"
         object.__setattr__(self, "number", found.number)
+        object.__setattr__(self, "tag", wire.tag(found.number, wire.LENGTH))
 
     def decode(
         self,

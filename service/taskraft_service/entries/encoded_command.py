@@ -140,7 +140,7 @@ def encode_request(
 ) -> EncodedCommand:
     """Return a checked request as a command with its log encoding."""
     command = codec.build(message, raw, key)
-    head = wire.varint(codec.number << 3 | wire.LENGTH) + wire.varint(len(raw))
+    head = codec.tag + wire.varint(len(raw))
     if act is not None:
         head = wire.length_delimited(_ACT, act_message(act).SerializeToString()) + head
     if key.owner is not EVERYBODY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.command_submitter import (
@@ -60,7 +60,7 @@ class PendingCommands:
     be able to shrink. The number of leases that these commands end is limited to the number of
     existing leases. The size of all commands is limited to twice the limit.
 
-    Invariant: ``_bytes`` is the sum of the sizes in ``_line``, and ``_leases_beyond`` is the sum of
+    Invariant: ``_bytes`` is the sum of the sizes in ``line``, and ``_leases_beyond`` is the sum of
     the leases.
     """
 
@@ -71,19 +71,17 @@ class PendingCommands:
         self._lease_counts = lease_counts
         self._leases_beyond = 0
         self._loop = loop
-        self._line: deque[PendingCommand] = deque()
+        self.line: Final[deque[PendingCommand]] = deque()
+        """The waiting commands in order of arrival; only this class changes it."""
         self._bytes = 0
         self.dropped = 0
         """Number of commands since the process started that never reached an entry."""
-
-    def __len__(self) -> int:
-        return len(self._line)
 
     @property
     def fills_an_entry(self) -> bool:
         """Return whether the pending commands fill an entry."""
         return (
-            len(self._line) >= self._limits.entry_commands
+            len(self.line) >= self._limits.entry_commands
             or self._bytes >= self._limits.entry_bytes
         )
 
@@ -99,16 +97,16 @@ class PendingCommands:
             raise CommandTooLarge(size, COMMAND_BYTES_MAX)
         leases = 0
         if (
-            len(self._line) >= self._limits.pending_commands
+            len(self.line) >= self._limits.pending_commands
             or self._bytes + size > self._limits.pending_bytes
         ) and not encoded.is_owed:
             leases = self._leases_to_end(encoded.command, size)
             if not leases:
                 raise LeaderOverloaded(
-                    f"{len(self._line)} commands already wait for a log entry; retry later"
+                    f"{len(self.line)} commands already wait for a log entry; retry later"
                 )
         outcome = CommandOutcome(loop=self._loop)
-        self._line.append(PendingCommand(encoded, outcome, deadline, size, leases))
+        self.line.append(PendingCommand(encoded, outcome, deadline, size, leases))
         self._bytes += size
         self._leases_beyond += leases
         return outcome
@@ -133,15 +131,15 @@ class PendingCommands:
         gathered: list[PendingCommand] = []
         size = items = 0
         now = self._loop.time()
-        while self._line and len(gathered) < self._limits.entry_commands:
-            first = self._line[0]
+        while self.line and len(gathered) < self._limits.entry_commands:
+            first = self.line[0]
             if gathered:
                 # Most entries have one command, whose items need not be counted.
                 items = items or items_of(gathered[0].encoded.command)
                 items += items_of(first.encoded.command)
                 if size + first.record_bytes > self._limits.entry_bytes or items > ENTRY_ITEMS_MAX:
                     break
-            self._line.popleft()
+            self.line.popleft()
             self._bytes -= first.record_bytes
             self._leases_beyond -= first.leases
             if first.outcome.done():
@@ -155,8 +153,8 @@ class PendingCommands:
 
     def drop_all(self, why: str) -> None:
         """Fail all pending commands with NotProposed."""
-        while self._line:
-            self._drop(self._line.popleft(), why)
+        while self.line:
+            self._drop(self.line.popleft(), why)
         self._bytes = self._leases_beyond = 0
 
     def _drop(self, pending: PendingCommand, why: str) -> None:

@@ -167,7 +167,7 @@ class Proposer:
     @property
     def pending(self) -> int:
         """Number of commands that wait for an entry."""
-        return len(self._pending)
+        return len(self._pending.line)
 
     @property
     def dropped(self) -> int:
@@ -218,7 +218,7 @@ class Proposer:
         Returns:
             Whether an entry will be proposed.
         """
-        if not self._pending:
+        if not self._pending.line:
             return False
         self.wake()
         return self._build_handle is not None
@@ -245,7 +245,7 @@ class Proposer:
         """
         if not self._in_flight:
             return True
-        if not self._pending or len(self._in_flight) >= self._limits.entries_in_flight:
+        if not self._pending.line or len(self._in_flight) >= self._limits.entries_in_flight:
             return False
         return self._replicator.is_committed or (
             self._pending.fills_an_entry and self._replicator.append_idle
@@ -306,7 +306,9 @@ class Proposer:
         else:
             entry.fail(failure, self._waiters)
         self._set_timer()
-        self.wake()
+        # The timer wakes the proposer for a deadline that is due.
+        if self._pending.line or self._waiters.to_check:
+            self.wake()
 
     # ------------------------------------------------------------------------------ deadlines
 

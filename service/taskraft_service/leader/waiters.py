@@ -68,8 +68,9 @@ class Waiters:
         self._patterns = WaitingPatterns()
         self._found_empty: dict[tuple[WaitingConsumer, str], int] = {}
         """For each consumer and tube, the serial of the tube when a claim found no task."""
-        self._to_check: dict[str, None] = {}
-        """Tubes to check when the next entry is built, in a deterministic order."""
+        self.to_check: dict[str, None] = {}
+        """Tubes to check when the next entry is built, in a deterministic order; only this class
+        changes it."""
         self._on_want: Callable[[], None] = lambda: None
         self._leaving: dict[WaitingConsumer, Callable[[], None]] = {}
         """Consumers whose time is over, with functions to call once no tube offers them a task."""
@@ -147,7 +148,7 @@ class Waiters:
         known = self._tube(name)
         if name not in self._consumers[consumer]:
             self._enqueue(consumer, name, known)
-        self._to_check[name] = None
+        self.to_check[name] = None
 
     def _enqueue(self, consumer: WaitingConsumer, name: str, known: _Tube) -> None:
         self._consumers[consumer][name] = None
@@ -194,7 +195,7 @@ class Waiters:
         """Return whether the next check of the tubes may claim a task for a consumer."""
         if consumer.wanted_tasks() == 0:
             return False
-        own, to_check = self._consumers.get(consumer, {}), self._to_check
+        own, to_check = self._consumers.get(consumer, {}), self.to_check
         fewer, more = (own, to_check) if len(own) < len(to_check) else (to_check, own)
         return any(
             self._found_empty.get((consumer, name)) != self._tubes[name].serial
@@ -211,13 +212,13 @@ class Waiters:
     def _forget_idle(self, name: str, known: _Tube) -> None:
         if not (known.consumers or known.claimed or known.expected):
             del self._tubes[name]
-            self._to_check.pop(name, None)
+            self.to_check.pop(name, None)
 
     def requeue(self, consumer: WaitingConsumer) -> None:
         """Add a consumer that got new credit at the end of the wait queues of its tubes again."""
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].line.setdefault(consumer, None)
-            self._to_check[name] = None
+            self.to_check[name] = None
 
     def filter_changed(self, consumer: WaitingConsumer) -> None:
         """Add a consumer whose filter changed to the wait queues of its tubes again.
@@ -242,7 +243,7 @@ class Waiters:
             known = self._tube(tube)
             known.expected += tasks
             known.serial += 1
-            self._to_check[tube] = None
+            self.to_check[tube] = None
 
     def forget_expected(self, tube: str, tasks: int) -> None:
         """Subtract tasks recorded by ``expect_ready``, because the entry was applied or lost."""
@@ -250,7 +251,7 @@ class Waiters:
         if known is not None:
             # The bookkeeping of the tube may have been removed and added again in between.
             known.expected = max(0, known.expected - tasks)
-            self._to_check[tube] = None
+            self.to_check[tube] = None
             self._forget_idle(tube, known)
 
     # --------------------------------------------------------------------------- takes go
@@ -262,16 +263,16 @@ class Waiters:
             among: accepts the tubes of the claims; None accepts tubes whose takes go through the
                 log.
         """
-        if not self._to_check:
+        if not self.to_check:
             return []
         claims = EntryClaims()
         among = among or self._ready_counts.is_logged
-        for name in list(self._to_check):
+        for name in list(self.to_check):
             if not among(name):
                 continue
             known = self._tubes.get(name)
             if known is None or not known.line or not self._claim_from(name, claims, among):
-                self._to_check.pop(name, None)
+                self.to_check.pop(name, None)
             if claims.is_full:
                 break
         if self._leaving:
@@ -381,7 +382,7 @@ class Waiters:
                 continue
             known.claimed -= share
             assert known.claimed >= 0
-            self._to_check[name] = None
+            self.to_check[name] = None
             if alive and found_nothing:
                 self._found_empty[claim.consumer, name] = claim.serials[name]
             if not alive:
@@ -389,5 +390,5 @@ class Waiters:
         if alive and claim.consumer.wanted_tasks() > 0:
             for name in self._consumers[claim.consumer]:
                 self._tubes[name].line.setdefault(claim.consumer, None)
-                self._to_check[name] = None
+                self.to_check[name] = None
             self._on_want()

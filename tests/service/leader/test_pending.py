@@ -58,7 +58,7 @@ async def test_commands_that_end_leases_exceed_the_limits_only_up_to_the_number_
     pending.add(command("one"), None)
     with pytest.raises(LeaderOverloaded):
         pending.add(command("one"), None)
-    while pending:
+    while pending.line:
         pending.gather()
     assert pending._leases_beyond == pending._bytes == 0
 
@@ -90,7 +90,7 @@ async def test_a_command_that_the_leader_owes_is_never_refused():
     owed = replace(command("x" * 5_000), is_owed=True)
     for _ in range(100):
         pending.add(owed, None)
-    assert len(pending) == LIMITS.pending_commands + 100
+    assert len(pending.line) == LIMITS.pending_commands + 100
 
 
 async def test_dropped_commands_do_not_count_towards_the_limit(pending):
@@ -98,7 +98,7 @@ async def test_dropped_commands_do_not_count_towards_the_limit(pending):
     pending.drop_all("leadership was lost")
     with pytest.raises(NotProposed, match="leadership was lost"):
         await lost
-    assert len(pending) == 0
+    assert len(pending.line) == 0
     assert pending.dropped == 1
     assert not pending.fills_an_entry
     pending.add(command("x" * 1_900), None)
@@ -132,7 +132,7 @@ async def test_a_command_larger_than_any_entry_is_refused_for_good():
     with pytest.raises(CommandTooLarge) as refused:
         pending.add(EncodedCommand(small.command, b"hh", largest.raw), None)
     assert refused.value.size_bytes == COMMAND_BYTES_MAX + 1
-    assert len(pending) == 1
+    assert len(pending.line) == 1
 
 
 def kick(count):
@@ -143,6 +143,6 @@ async def test_the_commands_of_an_entry_change_a_limited_number_of_tasks(pending
     for count in (ENTRY_ITEMS_MAX // 2, ENTRY_ITEMS_MAX // 2, 1, ENTRY_ITEMS_MAX + 5, 1, 1):
         pending.add(kick(count), None)
     entries = []
-    while pending:
+    while pending.line:
         entries.append([one.encoded.command.count for one in pending.gather()])
     assert entries == [[500, 500], [1], [ENTRY_ITEMS_MAX + 5], [1, 1]]

@@ -212,7 +212,7 @@ def test_removed_consumers_leave_nothing_behind():
     assert len(waiters) == 0
     answer(waiters, claim, 1)
     assert waiters._tubes == {}
-    assert waiters._to_check == {}
+    assert waiters.to_check == {}
     assert waiters._found_empty == {}
 
 
@@ -224,7 +224,7 @@ def test_the_claim_of_a_removed_consumer_is_answered(is_selective):
     (claim,) = waiters.claims()
     waiters.remove(consumer)
     answer(waiters, claim, 0)
-    assert waiters._tubes == waiters._to_check == waiters._found_empty == {}
+    assert waiters._tubes == waiters.to_check == waiters._found_empty == {}
 
 
 def test_a_removed_consumer_that_found_nothing_leaves_nothing_behind():
@@ -234,7 +234,7 @@ def test_a_removed_consumer_that_found_nothing_leaves_nothing_behind():
     (claim,) = waiters.claims()
     answer(waiters, claim, 0)
     waiters.remove(consumer)
-    assert waiters._tubes == waiters._to_check == waiters._found_empty == {}
+    assert waiters._tubes == waiters.to_check == waiters._found_empty == {}
 
 
 def test_all_tubes_are_served_in_one_entry_up_to_a_limit():
@@ -247,7 +247,7 @@ def test_all_tubes_are_served_in_one_entry_up_to_a_limit():
     assert [claim.consumer for claim in claims] == [*first, others[0]]
     assert [claim.consumer for claim in waiters.claims()] == others[1:]
     assert waiters.claims() == []
-    assert waiters._to_check == {}
+    assert waiters.to_check == {}
 
 
 def test_a_claim_takes_no_more_than_the_limit_of_a_take():

@@ -90,6 +90,10 @@ def _end_of(call: LiveCall | None, error: BaseException) -> Exception:
     raise ended_by
 
 
+def _stopping() -> CallRefused:
+    return CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
+
+
 def _unchanged(_path: str, handle: UnaryHandle) -> UnaryHandle:
     return handle
 
@@ -265,13 +269,15 @@ class GrpcEndpoint:
         attempts: CallAttempts | None = None
         try:
             for _ in range(EXECUTION_ATTEMPTS_MAX):
-                self._check_not_draining()
+                if self.load.is_draining:
+                    raise _stopping()
                 if self._leadership.serves or method.runs_on_any_node(raw):
                     try:
                         return await method.execute(raw, deadline, caller, arrived_at)
                     except (NotProposed, NotRaftLeader):
                         # Leadership was lost before anything was written; the new leader executes.
-                        self._check_not_draining()
+                        if self.load.is_draining:
+                            raise _stopping() from None
                 self._check_may_forward(method, caller)
                 if hop_count(metadata):
                     if await self._forwarder.route.wait_until_serving(deadline):
@@ -318,10 +324,6 @@ class GrpcEndpoint:
         raise CallRefused(
             error_pb2.Error.NOT_LEADER, "this node is not the leader", {"leader": address}
         )
-
-    def _check_not_draining(self) -> None:
-        if self.load.is_draining:
-            raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
 
     def _bidirectional(
         self,

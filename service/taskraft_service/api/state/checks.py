@@ -43,15 +43,14 @@ class ExistenceCheck:
         Raises:
             CallRefused: TUBE_NOT_FOUND.
         """
-        if self._creates_tubes():
-            return
         for source in sources:
-            if is_pattern(source):
+            if self._reader.applied.tube_number(source) is not None or is_pattern(source):
                 continue
-            if self._reader.applied.tube(source) is None:
-                await self._reader.barrier()
-                if self._reader.applied.tube(source) is None:
-                    raise tube_not_found(source)
+            if self._creates_tubes():
+                return
+            await self._reader.barrier()
+            if self._reader.applied.tube_number(source) is None:
+                raise tube_not_found(source)
 
     async def check_session(self, session_id: str, caller: Caller) -> None:
         """Check that the session exists and belongs to the caller; an empty id passes.

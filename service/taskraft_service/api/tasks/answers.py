@@ -46,10 +46,10 @@ def settled_message(
 ) -> task_service_pb2.SettleTasksResponse:
     """Return the result of a settle request that was applied alone or in a batch."""
     return task_service_pb2.SettleTasksResponse(
-        errors=item_errors(result.refused),
-        touched=touched_leases(applied, result),
+        errors=item_errors(result.refused) if result.refused else (),
+        touched=touched_leases(applied, result) if result.touched else (),
         revision=applied.index,
-        given_up=given_up_leases(result),
+        given_up=given_up_leases(result) if result.given_up else (),
     )
 
 

@@ -110,9 +110,10 @@ def check_sources(violations: Violations, path: str, sources: Sequence[pb.TakeSo
     violations.check_nonempty(path, sources, limits.TAKE_SOURCES_MAX)
     for place, source in enumerate(sources):
         violations.check_pattern(f"{path}[{place}].tube", source.tube)
-        violations.check_range(
-            f"{path}[{place}].weight", source.weight, 0, limits.SOURCE_WEIGHT_MAX
-        )
+        if source.weight:
+            violations.check_range(
+                f"{path}[{place}].weight", source.weight, 0, limits.SOURCE_WEIGHT_MAX
+            )
     if len({source.weight > 0 for source in sources}) > 1:
         violations.add(path, "either all sources have a weight or none")
 

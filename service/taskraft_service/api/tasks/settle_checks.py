@@ -34,8 +34,8 @@ def check_settlements(
         tokens += len(settlement.tokens)
         if not settlement.tokens:
             violations.add(f"{path}.tokens", "empty")
-        else:
-            violations.check_positive(f"{path}.tokens", min(settlement.tokens))
+        elif (least := min(settlement.tokens)) < 1:
+            violations.check_positive(f"{path}.tokens", least)
         _check_action(violations, path, settlement, payload_bytes_max)
     if tokens > limits.PUT_TASKS_MAX:
         violations.add("settlements", f"{tokens} tokens, more than {limits.PUT_TASKS_MAX}")

@@ -85,7 +85,9 @@ class TakeHandler:
         """Take tasks; if none is ready, wait as long as the request allows."""
         request = call.request
         violations = check_take(request)
-        violations.allow_zeros(lambda: self._reader.defines_zero(s.tube for s in request.sources))
+        if violations.zeros:
+            tubes = [source.tube for source in request.sources]
+            violations.allow_zeros(lambda: self._reader.defines_zero(tubes))
         violations.raise_if_any()
         sources = ConsumerSources(request.sources, call.caller)
         await self._check_existence(call, sources)
@@ -264,17 +266,22 @@ class TakeHandler:
 
 
 def check_take(request: pb.TakeTasksRequest) -> Violations:
-    """Return the violations of a take."""
+    """Return the violations of a take; a field that is not set needs no check."""
     violations = Violations()
     violations.check_request_id(request.request_id, request.client_id)
     check_sources(violations, "sources", request.sources)
-    check_types(violations, "types", request.types)
+    if request.types:
+        check_types(violations, "types", request.types)
     if request.session_id:
         violations.check_session_id("session_id", request.session_id)
-    violations.check_range("tasks_max", request.tasks_max, 0, limits.TAKE_TASKS_MAX)
-    violations.check_not_negative("bytes_max", request.bytes_max)
-    violations.check_not_negative("wait_ms", request.wait_ms)
-    violations.check_limit("ttr_ms", request, "ttr_ms")
+    if request.tasks_max:
+        violations.check_range("tasks_max", request.tasks_max, 0, limits.TAKE_TASKS_MAX)
+    if request.bytes_max:
+        violations.check_not_negative("bytes_max", request.bytes_max)
+    if request.wait_ms:
+        violations.check_not_negative("wait_ms", request.wait_ms)
+    if request.HasField("ttr_ms"):
+        violations.check_limit("ttr_ms", request, "ttr_ms")
     if request.HasField("task_id"):
         violations.check_positive("task_id", request.task_id)
         if len(request.sources) != 1 or "*" in request.sources[0].tube:

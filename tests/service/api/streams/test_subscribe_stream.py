@@ -255,7 +255,7 @@ async def test_messages_of_the_client_count_as_signs_of_life():
     await turns_until(lambda: one.subscription.credit_tasks == 3)
     assert one.link._received_at > before
     assert one.submitter.woken == 1
-    assert one.waiters._to_check == {"a": None}
+    assert one.waiters.to_check == {"a": None}
     one.stream.send(None)
     await running
 
