@@ -136,7 +136,8 @@ class RaftCore:
     def propose_unsent(self, data: bytes) -> Entry:
         """Append an entry as ``propose`` does, but send it only when the next Ready is taken.
 
-        Returns the entry, which is identified by its index *and* its term. All entries appended before that Ready share one message to each follower.
+        Returns the entry, which its index *and* its term identify. All entries appended before that
+        Ready share one message to each follower.
 
         Raises:
             ProposalDropped: this member does not lead, or as for ``propose``.

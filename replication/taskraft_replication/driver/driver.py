@@ -315,7 +315,7 @@ class RaftDriver:
             self._effects.request_pump()
 
     def _acknowledges_first(self) -> bool:
-        """Return whether a follower's committed entries wait until it acknowledges the running write.
+        """Return whether this follower's committed entries wait for the end of the running write.
 
         A follower that applies entries meanwhile would acknowledge later, and the leader would
         commit later. Entries wait for one write at most, and only if no further entries wait.
@@ -367,9 +367,7 @@ class RaftDriver:
         # Hold messages of a new term back until the term and all earlier log writes are durable.
         # Otherwise a candidate could crash, restart with a shorter log, and be elected by delayed
         # votes that were granted for the longer log.
-        if of_new_term:
-            self._writer.put_replies(of_new_term)
-        self._writer.advance()
+        self._writer.advance(of_new_term)
         if ready.read_states:
             self._answer_reads(ready.read_states)
         if ready.soft_state is not None:
@@ -409,8 +407,6 @@ class RaftDriver:
         if to_peers:
             self.counters.sent += len(to_peers)
             self._effects.send(to_peers)
-        if not self._is_pumping:
-            self._effects.request_pump()
 
     def synced(self, entries: int, log_bytes: int) -> None:
         """Count a finished write; see ``WriteListener``."""
@@ -424,10 +420,7 @@ class RaftDriver:
 
     def applied(self, entries: Sequence[Entry], results: Sequence[object]) -> None:
         """Hand out the results; see ``ApplyListener``."""
-        proposals = self._proposals
-        if proposals.is_awaited:
-            for entry, result in zip(entries, results, strict=True):
-                proposals.applied(entry, result)
+        self._proposals.applied(entries, results)
         index = entries[-1].index
         self.counters.applied += len(entries)
         if self._reads.confirmed:

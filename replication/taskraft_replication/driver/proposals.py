@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from taskraft_replication.core.confchange import ConfChange
 from taskraft_replication.core.errors import DropReason, ProposalDropped
 from taskraft_replication.core.raft import RaftCore
@@ -19,11 +21,6 @@ class PendingProposals:
 
     def __init__(self) -> None:
         self._waiting: dict[LogIndex, tuple[Term, ResultFuture[object]]] = {}
-
-    @property
-    def is_awaited(self) -> bool:
-        """Return whether a caller waits for an entry."""
-        return bool(self._waiting)
 
     def propose(self, core: RaftCore, data: bytes, outcome: ResultFuture[object]) -> None:
         """Append an entry to the core's log; it is sent and stored when the next Ready is taken."""
@@ -62,16 +59,19 @@ class PendingProposals:
             _fail(before[1], ProposalLost(index, "another leader replaced the entry"))
         self._waiting[index] = (term, outcome)
 
-    def applied(self, entry: Entry, result: object) -> None:
-        """Resolve the proposal at the index of ``entry``."""
-        waiting = self._waiting.pop(entry.index, None)
-        if waiting is None:
-            return
-        term, outcome = waiting
-        if term != entry.term:
-            _fail(outcome, ProposalLost(entry.index, "another leader replaced the entry"))
-        elif not outcome.done():
-            outcome.set_result(result)
+    def applied(self, entries: Sequence[Entry], results: Sequence[object]) -> None:
+        """Resolve the proposals at the indexes of ``entries``, which have one result each."""
+        if not self._waiting:
+            return  # no caller waits, as on a follower
+        for entry, result in zip(entries, results, strict=True):
+            waiting = self._waiting.pop(entry.index, None)
+            if waiting is None:
+                continue
+            term, outcome = waiting
+            if term != entry.term:
+                _fail(outcome, ProposalLost(entry.index, "another leader replaced the entry"))
+            elif not outcome.done():
+                outcome.set_result(result)
 
     def lose_after(self, index: LogIndex, reason: str) -> None:
         """Fail the proposals above ``index``, because their outcome is unknown."""

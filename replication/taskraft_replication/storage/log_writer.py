@@ -79,10 +79,6 @@ class LogWriter:
         """Queue a message to the append worker."""
         self._queue.append(message)
 
-    def put_replies(self, messages: Sequence[Message]) -> None:
-        """Release ``messages`` once all queued work before them is durable."""
-        self._queue.append(Message(MessageKind.STORAGE_APPEND, replies=tuple(messages)))
-
     def begin_snapshot(self) -> HardState | None:
         """Take the snapshot at the head of the queue; writes wait until ``end_snapshot``.
 
@@ -100,8 +96,13 @@ class LogWriter:
         self.durable_term, self._durable_vote = self._term_and_vote
         self._listener.written(message.replies)
 
-    def advance(self) -> None:
-        """Start the next batch unless one is running."""
+    def advance(self, held: Sequence[Message] = ()) -> None:
+        """Start the next batch unless one is running.
+
+        The messages in ``held`` are released once all work queued so far is durable.
+        """
+        if held:
+            self._queue.append(Message(MessageKind.STORAGE_APPEND, replies=tuple(held)))
         self.is_due = False
         while self._queue and not self.is_busy and self._queue[0].snapshot is None:
             hard_state: HardState | None = None

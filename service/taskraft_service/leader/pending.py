@@ -81,8 +81,7 @@ class PendingCommands:
     def fills_an_entry(self) -> bool:
         """Return whether the pending commands fill an entry."""
         return (
-            len(self.line) >= self._limits.entry_commands
-            or self._bytes >= self._limits.entry_bytes
+            len(self.line) >= self._limits.entry_commands or self._bytes >= self._limits.entry_bytes
         )
 
     def add(self, encoded: EncodedCommand, deadline: float | None) -> CommandOutcome:

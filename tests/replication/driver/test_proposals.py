@@ -13,8 +13,8 @@ def test_a_proposal_is_resolved_by_index_and_term():
     leader = Leader()
     proposals.propose(leader, b"own", own)
     proposals.propose(leader, b"other", other)
-    proposals.applied(entry(11, term=1), "done")
-    proposals.applied(entry(12, term=2), "of another leader")
+    proposals.applied([entry(11, term=1)], ["done"])
+    proposals.applied([entry(12, term=2)], ["of another leader"])
     assert own.result == "done"
     assert isinstance(other.error, ProposalLost)
 
@@ -24,7 +24,7 @@ def test_an_entry_of_a_later_term_at_the_same_index_fails_the_earlier_proposal()
     proposals.propose(Leader(term=1), b"earlier", earlier)
     proposals.propose(Leader(term=3), b"later", later)
     assert isinstance(earlier.error, ProposalLost)
-    proposals.applied(entry(11, term=3), "done")
+    proposals.applied([entry(11, term=3)], ["done"])
     assert later.result == "done"
 
 
@@ -42,22 +42,22 @@ def test_a_follower_refuses_a_proposal_at_once():
     core.role = RaftRole.FOLLOWER
     proposals.propose(core, b"", waiting)
     assert isinstance(waiting.error, NotRaftLeader)
-    assert not proposals.is_awaited
+    assert not proposals._waiting
 
 
 def test_a_cancelled_proposal_gets_no_result():
     proposals, waiting = PendingProposals(), Waiting()
     proposals.propose(Leader(), b"", waiting)
     waiting.set_result("cancelled")
-    proposals.applied(entry(11), "done")
+    proposals.applied([entry(11)], ["done"])
     assert waiting.result == "cancelled"
 
 
 def test_entries_without_a_waiting_proposal_are_skipped():
     proposals, waiting = PendingProposals(), Waiting()
     proposals.propose(Leader(), b"", waiting)
-    proposals.applied(entry(10), "of somebody else")
-    proposals.applied(entry(11), "own")
-    proposals.applied(entry(11), "again")
+    proposals.applied([entry(10)], ["of somebody else"])
+    proposals.applied([entry(11)], ["own"])
+    proposals.applied([entry(11)], ["again"])
     assert waiting.result == "own"
-    assert not proposals.is_awaited
+    assert not proposals._waiting

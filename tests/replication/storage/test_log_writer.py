@@ -162,8 +162,7 @@ def test_the_last_of_several_hard_states_in_one_sync_is_stored(disk):
 def test_replies_without_entries_wait_for_earlier_writes(disk):
     disk.writer.put(write(5, 5))
     disk.writer.advance()
-    disk.writer.put_replies([Message(MessageKind.VOTE, MemberId(2))])
-    disk.writer.advance()
+    disk.writer.advance([Message(MessageKind.VOTE, MemberId(2))])
     assert not disk.released
     disk.sync()
     disk.writer.advance()

@@ -454,7 +454,7 @@ async def test_a_stopping_node_hands_over_a_leadership_that_it_gains_later(tmp_p
         components, load = stopping.server.components, stopping.server.components.endpoint.load
         load.calls += 1
         ending = asyncio.ensure_future(stopping.server.stop())
-        await turns_until(lambda: load._idle is not None)
+        await turns_until(lambda: load.idle is not None)
         await leader.server.node.transfer_leadership(
             MemberId(stopping.server.identity.member.member_id)
         )

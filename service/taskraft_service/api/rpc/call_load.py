@@ -59,11 +59,11 @@ class CallLoad:
     """
 
     __slots__ = (
-        "_idle",
         "bytes_max",
         "calls",
         "calls_max",
         "held_bytes",
+        "idle",
         "is_draining",
         "live",
         "streams",
@@ -81,13 +81,16 @@ class CallLoad:
         self.held_bytes = 0
         self.is_draining = False
         """Whether the node stops: it serves no further call."""
-        self._idle: asyncio.Event | None = None
+        self.idle: asyncio.Event | None = None
         """The event for which ``wait_idle`` waits: no call is in progress; None: nothing waits."""
 
     def notify_if_idle(self) -> None:
-        """Wake ``wait_idle`` if no call is in progress; called after each call and stream."""
-        if self._idle is not None and not (self.calls or self.streams):
-            self._idle.set()
+        """Wake ``wait_idle`` if no call is in progress; called after each call and stream.
+
+        Without an event in ``idle`` there is nothing to wake, and a call need not call this method.
+        """
+        if self.idle is not None and not (self.calls or self.streams):
+            self.idle.set()
 
     async def wait_idle(self, timeout_seconds: float) -> bool:
         """Wait until no call is in progress; return False after a timeout.
@@ -96,14 +99,14 @@ class CallLoad:
         """
         if not (self.calls or self.streams):
             return True
-        self._idle = asyncio.Event()
+        self.idle = asyncio.Event()
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._idle.wait()
+                await self.idle.wait()
         except TimeoutError:
             return False
         finally:
-            self._idle = None
+            self.idle = None
         return True
 
     @property

@@ -90,10 +90,6 @@ def _end_of(call: LiveCall | None, error: BaseException) -> Exception:
     raise ended_by
 
 
-def _stopping() -> CallRefused:
-    return CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
-
-
 def _unchanged(_path: str, handle: UnaryHandle) -> UnaryHandle:
     return handle
 
@@ -243,7 +239,8 @@ class GrpcEndpoint:
                 durations.add(monotonic() - began)
                 load.calls -= 1
                 load.held_bytes -= size
-                load.notify_if_idle()
+                if load.idle is not None:
+                    load.notify_if_idle()
             counts[ok] = counts.get(ok, 0) + 1
             context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
             return answer
@@ -269,15 +266,13 @@ class GrpcEndpoint:
         attempts: CallAttempts | None = None
         try:
             for _ in range(EXECUTION_ATTEMPTS_MAX):
-                if self.load.is_draining:
-                    raise _stopping()
+                self._check_not_draining()
                 if self._leadership.serves or method.runs_on_any_node(raw):
                     try:
                         return await method.execute(raw, deadline, caller, arrived_at)
                     except (NotProposed, NotRaftLeader):
                         # Leadership was lost before anything was written; the new leader executes.
-                        if self.load.is_draining:
-                            raise _stopping() from None
+                        self._check_not_draining()
                 self._check_may_forward(method, caller)
                 if hop_count(metadata):
                     if await self._forwarder.route.wait_until_serving(deadline):
@@ -324,6 +319,10 @@ class GrpcEndpoint:
         raise CallRefused(
             error_pb2.Error.NOT_LEADER, "this node is not the leader", {"leader": address}
         )
+
+    def _check_not_draining(self) -> None:
+        if self.load.is_draining:
+            raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
 
     def _bidirectional(
         self,

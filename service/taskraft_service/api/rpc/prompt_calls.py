@@ -67,7 +67,8 @@ class PromptCall:
         method.durations.add(monotonic() - self._began)
         load.calls -= 1
         load.held_bytes -= len(self._raw)
-        load.notify_if_idle()
+        if load.idle is not None:
+            load.notify_if_idle()
         answer = proposed.answer(proposed.outcome.result())
         counts, ok = method.counts, method.ok
         counts[ok] = counts.get(ok, 0) + 1

@@ -86,8 +86,8 @@ class TakeHandler:
         request = call.request
         violations = check_take(request)
         if violations.zeros:
-            tubes = [source.tube for source in request.sources]
-            violations.allow_zeros(lambda: self._reader.defines_zero(tubes))
+            named = [source.tube for source in request.sources]
+            violations.allow_zeros(lambda: self._reader.defines_zero(named))
         violations.raise_if_any()
         sources = ConsumerSources(request.sources, call.caller)
         await self._check_existence(call, sources)
@@ -283,13 +283,18 @@ def check_take(request: pb.TakeTasksRequest) -> Violations:
     if request.HasField("ttr_ms"):
         violations.check_limit("ttr_ms", request, "ttr_ms")
     if request.HasField("task_id"):
-        violations.check_positive("task_id", request.task_id)
-        if len(request.sources) != 1 or "*" in request.sources[0].tube:
-            violations.add("sources", "task_id needs exactly one tube")
-        for field, given in (
-            ("types", bool(request.types)),
-            ("priority_bound", request.HasField("priority_bound")),
-        ):
-            if given:
-                violations.add(field, "not allowed together with task_id")
+        _check_chosen(violations, request)
     return violations
+
+
+def _check_chosen(violations: Violations, request: pb.TakeTasksRequest) -> None:
+    """Check a take that chooses its task by id."""
+    violations.check_positive("task_id", request.task_id)
+    if len(request.sources) != 1 or "*" in request.sources[0].tube:
+        violations.add("sources", "task_id needs exactly one tube")
+    for field, given in (
+        ("types", bool(request.types)),
+        ("priority_bound", request.HasField("priority_bound")),
+    ):
+        if given:
+            violations.add(field, "not allowed together with task_id")
