@@ -1,4 +1,4 @@
-"""The number of Python calls that one request takes in a node stays within its budget."""
+"""The Python calls and the files of one request in a node stay within their budgets."""
 
 import asyncio
 
@@ -8,12 +8,8 @@ from tools.trace import VERBS, Step, Trace, trace
 
 pytestmark = pytest.mark.real_time
 
-PUT_CALLS_MAX = 264
-"""Maximum number of Python calls of one put."""
-
-PUT_FILES_MAX = 70
-"""Maximum number of files that one put runs through."""
-
+BUDGETS = {"put": (224, 69), "take": (266, 77), "ack": (220, 65)}
+"""Maximum numbers of Python calls and of files that one request runs through."""
 
 MORE_ROUNDS = 300
 """Further rounds on a busy machine, where the log thread wakes the event loop too late for the
@@ -26,13 +22,15 @@ def traces():
     return asyncio.run(trace(rounds=30))
 
 
-def test_a_put_stays_within_its_budget(traces):
-    found = traces["put"]
-    if found.size[0] > PUT_CALLS_MAX:
-        found = asyncio.run(trace(rounds=MORE_ROUNDS))["put"]
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_request_stays_within_its_budget(traces, verb):
+    calls_max, files_max = BUDGETS[verb]
+    found = traces[verb]
+    if found.size[0] > calls_max:
+        found = asyncio.run(trace(rounds=MORE_ROUNDS))[verb]
     calls, files, _moves = found.size
-    assert calls <= PUT_CALLS_MAX
-    assert files <= PUT_FILES_MAX
+    assert calls <= calls_max
+    assert files <= files_max
 
 
 def test_every_verb_is_followed_from_the_endpoint_to_the_log_thread(traces):
