@@ -1,7 +1,5 @@
 """A tube is reported as missing only after a read barrier."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from taskraft_service.api.rpc.status import CallRefused
@@ -17,18 +15,14 @@ class Reading:
     """The local state, and the tubes that are applied during a read barrier."""
 
     def __init__(self, *late):
-        self.queue = Queue(MemoryStore(), Limits())
+        self.applied = Queue(MemoryStore(), Limits())
         self.late = late
-        self.applied = SimpleNamespace(tube=self.tube)
         self.barriers = 0
-
-    def tube(self, name):
-        return next((view for view in self.queue.tubes() if view.name == name), None)
 
     async def barrier(self):
         self.barriers += 1
         create = [CreateTube(name, TubeKind.FIFO, TubeOptions()) for name in self.late]
-        self.queue.apply(self.barriers, 0, create)
+        self.applied.apply(self.barriers, 0, create)
 
 
 def known(reading, *, creates_tubes=False):
