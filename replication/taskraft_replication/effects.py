@@ -42,7 +42,7 @@ class Effects(Protocol):
         """Stream a snapshot to a peer; then call ``RaftDriver.snapshot_sent``."""
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Run ``work`` on the storage worker, in order; call ``then`` with its result, and pump.
+        """Run ``work`` on the storage worker, in order; then call ``then`` with its result.
 
         If ``work`` fails, ``then`` is never called and the node stops.
         """

@@ -407,6 +407,8 @@ class RaftDriver:
         if to_peers:
             self.counters.sent += len(to_peers)
             self._effects.send(to_peers)
+        if not self._is_pumping:
+            self._effects.request_pump()
 
     def synced(self, entries: int, log_bytes: int) -> None:
         """Count a finished write; see ``WriteListener``."""

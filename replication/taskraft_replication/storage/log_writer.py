@@ -111,7 +111,8 @@ class LogWriter:
             while self._queue and self._queue[0].snapshot is None:
                 message = self._queue.popleft()
                 hard_state = message.hard_state or hard_state
-                _overwrite(entries, message.entries)
+                if message.entries:
+                    _overwrite(entries, message.entries)
                 replies += message.replies
             if hard_state is not None:
                 hard_state = self._changed(hard_state)
@@ -157,7 +158,7 @@ class LogWriter:
 
 
 def _overwrite(entries: list[Entry], later: Sequence[Entry]) -> None:
-    """Append ``later``, replacing entries with the same or higher indexes."""
-    if entries and later and later[0].index <= entries[-1].index:
+    """Append ``later``, which is not empty, replacing entries with the same or higher indexes."""
+    if entries and later[0].index <= entries[-1].index:
         del entries[max(0, later[0].index - entries[0].index) :]
     entries += later

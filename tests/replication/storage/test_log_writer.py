@@ -216,5 +216,3 @@ def test_later_writes_replace_earlier_ones_in_a_batch():
     assert [each.index for each in entries] == [5, 6, 7, 8, 9]
     _overwrite(entries, [entry(3, 3)])
     assert entries == [entry(3, 3)]
-    _overwrite(entries, ())
-    assert entries == [entry(3, 3)]
