@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from taskraft_service.queue import queue as queue_module
 from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.task_state import READY, TAKEN
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.leadership import Startup
@@ -166,3 +167,14 @@ def test_an_emptied_tube_is_not_read():
     before = len(emptied.tasks)
     read_all_ahead(queue)
     assert len(emptied.tasks) == before
+
+
+def test_a_stored_task_that_has_changed_is_listed_once_in_each_direction():
+    queue, _ = with_backlog(Put("plain", tasks(3)))
+    queue.apply(2, 2_000, [Take(["plain"]), Put("plain", tasks(2))])
+    state = queue._state
+    plain = state.tubes["plain"]
+    assert [task.id for task in state.tasks(plain)] == [1, 2, 3, 4, 5]
+    assert [task.id for task in state.tasks(plain, 1)] == [2, 3, 4, 5]
+    assert [task.id for task in state.tasks_back(plain, 5)] == [5, 4, 3, 2, 1]
+    assert [task.state for task in state.tasks(plain)][:2] == [TAKEN, READY]
