@@ -164,7 +164,9 @@ class RocksStore:
         with self._damage_named():
             check_manifest(path)
             options = _options(block_cache_bytes, write_buffer_bytes, tables_max)
-            self._rocks = Rdict(str(path), options, access_type=access)
+            # Without options of its own, a column family of an existing database gets those that
+            # the database stores, which have no cache of this size and no filter.
+            self._rocks = Rdict(str(path), options, {"default": options}, access_type=access)
 
     @contextmanager
     def _damage_named(self) -> Iterator[None]:

@@ -97,6 +97,22 @@ os._exit(9)
     store.close()
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_database_that_is_opened_again_has_the_options_of_this_start(tmp_path, read_only):
+    place = tmp_path / "db"
+    first = RocksStore(place, MIB, MIB)
+    first.write([(b"a", b"1")])
+    first.flush()
+    first.close()
+    again = RocksStore(place, 3 * MIB, 2 * MIB, read_only=read_only)
+    assert again._rocks.property_value("rocksdb.block-cache-capacity") == str(3 * MIB)
+    if not read_only:  # which writes no log
+        log = (place / "LOG").read_text()
+        assert "filter_policy: bloomfilter" in log
+        assert f"Options.write_buffer_size: {2 * MIB}" in log
+    again.close()
+
+
 def test_damage_raises_one_kind_of_error(tmp_path):
     store = RocksStore(tmp_path / "db", MIB, MIB)
     store.write([(b"%d" % number, b"x" * 100) for number in range(1000)])
