@@ -9,6 +9,8 @@ from typing import Any
 
 from tests.drill.history import Operation
 
+GIVEN_BACK = "draining"
+
 
 class Request:
     """All attempts of one mutation; without a request id, a single attempt."""
@@ -38,7 +40,13 @@ class Request:
 
     @property
     def may_have_taken_unseen(self) -> bool:
-        """Return whether this take may have leased a task that no answer names."""
+        """Return whether this take may have leased a task that no answer names.
+
+        A node that stops gives the tasks of a forwarded take back, and answers ``draining``. Other
+        takes may have passed the tasks over meanwhile.
+        """
+        if any(one.error == GIVEN_BACK for one in self.attempts):
+            return True
         if not self.may_have_happened:
             return False
         if not self.is_ok:

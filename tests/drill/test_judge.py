@@ -136,6 +136,11 @@ INNOCENT = {
     "an acknowledgement of unknown outcome explains the absence": held()
     .settle("ack", 3, 1, 5, "info")
     .list(4),
+    "a node that stopped had forwarded a take, and gave the task back": Story()
+    .put(1, 1)
+    .put(1.5, 2)
+    .add("take", (3, 5), {"tube": "t", "session": "q"}, None, "fail", "draining")
+    .take((4, 6), 2, 5),
     "a late deletion explains the absence": Story()
     .put(1, 1)
     .add("delete", (2, None), {"tube": "t", "id": 1}, outcome="info")
