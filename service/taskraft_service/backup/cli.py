@@ -182,7 +182,8 @@ def save(
 
     The file contains everything that was acknowledged before the call, except the tasks of
     temporary tubes. FILE.part holds an incomplete file. The same command continues an incomplete
-    file for some minutes, unless the file is encrypted.
+    file for some minutes, unless the file is encrypted. The command ends after the time --timeout
+    without a piece of the state.
     """
     if file.exists() and not overwrite:
         raise click.ClickException(f"{file} exists; choose another name, or use --overwrite")

@@ -272,7 +272,12 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
     # ---------------------------------------------------------------------- snapshots
 
     def snapshot(
-        self, *, local: bool = False, snapshot_id: str = "", offset: int = 0
+        self,
+        *,
+        local: bool = False,
+        snapshot_id: str = "",
+        offset: int = 0,
+        timeout: Duration | None = None,
     ) -> AsyncIterator[cluster_service_pb2.SaveSnapshotResponse]:
         """Yield a snapshot of the cluster: its header, pieces of its content, the digest.
 
@@ -283,12 +288,18 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
             local: accept the state that the node has applied, which works without a majority.
             snapshot_id: continue the snapshot of an earlier header.
             offset: number of bytes of the content that the caller already has.
+            timeout: maximum time without a piece, retries included. The time for which the node
+                computes the digest does not count.
 
         Raises:
             SnapshotNotFound: no node keeps the snapshot any longer.
         """
         return _snapshot.read_snapshot(
-            self._connection, local=local, snapshot_id=snapshot_id, offset=offset
+            self._connection,
+            local=local,
+            snapshot_id=snapshot_id,
+            offset=offset,
+            seconds_max=self._connection.limit_seconds(timeout),
         )
 
     # ---------------------------------------------------------------------- change feed
@@ -302,6 +313,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
         from_start: bool = False,
         cursor: Mapping[int, int] | None = None,
         follow: bool = True,
+        timeout: Duration | None = None,
     ) -> AsyncIterator[feed_service_pb2.ChangeEvent]:
         """Yield one event per task transition, in order within each partition.
 
@@ -314,6 +326,9 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
             from_start: start at the oldest event that is kept, instead of now.
             cursor: next sequence number to read, by partition.
             follow: wait for new events, instead of stopping at the current end of the feed.
+                Broken streams are then continued without a time limit.
+            timeout: time limit of the first call; without `follow`, also the maximum time without
+                a chunk of events. Retries are included.
 
         Raises:
             CursorTrimmed: retention has removed the events at the cursor.
@@ -329,4 +344,5 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin, AsyncBulkSweeps):
             is_from_start=from_start,
             cursor=cursor,
             follow=follow,
+            timeout=timeout,
         )

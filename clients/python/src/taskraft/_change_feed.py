@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Final
 
 import grpc
 
 from taskraft import errors
 from taskraft._error_translation import from_rpc_error
-from taskraft._leader_caller import pause_seconds
 from taskraft._message_fields import choices_of
+from taskraft._stream_retries import StreamRetries
 from taskraft.v1 import feed_service_pb2
 
 if TYPE_CHECKING:
@@ -40,34 +41,47 @@ async def describe_feed(
 
 
 async def read_partition(
-    connection: Connection, request: feed_service_pb2.ReadChangesRequest
+    connection: Connection, request: feed_service_pb2.ReadChangesRequest, seconds_max: float
 ) -> AsyncIterator[feed_service_pb2.ReadChangesResponse]:
     """Yield the chunks of one partition in order, and reconnect after failures.
+
+    Args:
+        connection: connection to the cluster.
+        request: the first request.
+        seconds_max: maximum time without a chunk, in seconds, retries included; `math.inf`: no
+            limit.
 
     Raises:
         CursorTrimmed: retention has removed the requested events.
         FeedMismatch: the nodes serve another feed.
+        TaskraftError: the last error, after the maximum time without a chunk.
     """
     position = feed_service_pb2.ReadChangesRequest()
     position.CopyFrom(request)
-    failures = 0
-    while not position.to_seq or position.from_seq < position.to_seq:
+    retries = StreamRetries(seconds_max)
+    while not _is_read(position):
         connection.check_usable()
         node = connection.nodes.next_node()
+        error: errors.TaskraftError = errors.Unavailable("the server ended the stream")
+        call = node.feed.ReadChanges(position)
         try:
-            async for piece in node.feed.ReadChanges(position):
-                failures = 0
+            while (piece := await retries.read(call, node.address, is_limited=True)) is not None:
                 position.from_seq = piece.next_seq
                 yield piece
-            error: errors.TaskraftError = errors.Unavailable("the server ended the stream")
+                retries.progressed()
         except grpc.aio.AioRpcError as raised:
             error = from_rpc_error(raised, node.address)
-        failures += 1
-        pause = pause_seconds(error, failures, len(connection.nodes.selector.addresses))
-        if pause is None:
-            raise error
+        finally:
+            call.cancel()
+        if _is_read(position):
+            return
+        await retries.pause(error, len(connection.nodes.selector.addresses))
         connection.nodes.selector.report_failure(node.address, is_unreachable=True)
-        await asyncio.sleep(pause)
+
+
+def _is_read(position: feed_service_pb2.ReadChangesRequest) -> bool:
+    """Return whether all requested events were read."""
+    return bool(position.to_seq) and position.from_seq >= position.to_seq
 
 
 class _PartitionReaders:
@@ -83,7 +97,7 @@ class _PartitionReaders:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def tail(
+async def tail(  # noqa: PLR0913 - one argument for each option
     connection: Connection,
     *,
     tubes: Sequence[str] = (),
@@ -92,6 +106,7 @@ async def tail(
     is_from_start: bool = False,
     cursor: Mapping[int, int] | None = None,
     follow: bool = True,
+    timeout: Duration | None = None,
 ) -> AsyncIterator[feed_service_pb2.ChangeEvent]:
     """Yield the events of all partitions; the order holds within each partition.
 
@@ -103,8 +118,11 @@ async def tail(
         is_from_start: start at the oldest event that is kept, instead of now.
         cursor: first sequence number by partition, instead of `is_from_start`.
         follow: wait for new events, instead of stopping at the current end.
+        timeout: time limit of the call for the partitions, and without `follow` maximum time
+            without a chunk, retries included.
     """
-    feed = await describe_feed(connection)
+    feed = await describe_feed(connection, timeout)
+    seconds_max = math.inf if follow else connection.limit_seconds(timeout)
     waiting: asyncio.Queue[feed_service_pb2.ReadChangesResponse | BaseException | None]
     waiting = asyncio.Queue(CHUNKS_WAITING_MAX)
 
@@ -121,7 +139,7 @@ async def tail(
         )
         try:
             if follow or request.from_seq < request.to_seq:
-                async for piece in read_partition(connection, request):
+                async for piece in read_partition(connection, request, seconds_max):
                     await waiting.put(piece)
             await waiting.put(None)
         except Exception as error:  # noqa: BLE001 - re-raised by the consumer of the queue

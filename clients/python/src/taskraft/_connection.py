@@ -117,8 +117,11 @@ class Connection:
 
     def deadline(self, timeout: Duration | None, wait_seconds: float = 0.0) -> float:
         """Return the deadline of a call that starts now, by `time.monotonic`."""
-        allowed = self.timeout_seconds if timeout is None else seconds(timeout, "timeout")
-        return monotonic() + allowed + wait_seconds
+        return monotonic() + self.limit_seconds(timeout) + wait_seconds
+
+    def limit_seconds(self, timeout: Duration | None) -> float:
+        """Return a time limit in seconds; None: the time limit of the client."""
+        return self.timeout_seconds if timeout is None else seconds(timeout, "timeout")
 
     def check_usable(self) -> None:
         """Check that the client can be used on the current event loop.

@@ -70,6 +70,8 @@ def tail(  # noqa: PLR0913 - one argument for each option
     """Print one line for each task transition, until interrupted.
 
     With TUBE, only transitions in these tubes. Each must exist; the feed knows no patterns.
+    With --no-follow, the command ends after the time --timeout without an answer. With --follow,
+    the command opens a broken connection again until it is interrupted.
     """
     from taskraft.cli.output import show_instant, write
     from taskraft.cli.terminal_text import terminal_text
