@@ -146,6 +146,22 @@ def test_after_the_raise_the_data_of_each_member_needs_the_new_release(tmp_path,
             cluster.wait_ready()
 
 
+def test_after_the_raise_a_node_of_the_previous_release_does_not_become_a_member(tmp_path, later):
+    with LocalCluster(1, tmp_path / "c") as cluster:
+        (founder,) = cluster.nodes
+        replace(cluster, founder, later)
+        wait_for(cluster, lambda state: state.cluster_version == 2)
+        joiner = cluster.joiner("n2")
+        joiner.start()
+        assert joiner.wait() == 1
+        assert "run a release that speaks cluster version 2" in joiner.tail()
+        assert [member.name for member in founder.state().members] == [founder.name]
+        joiner.environment = {**joiner.environment, **later}
+        joiner.start()
+        cluster.wait_ready()
+        assert [member.name for member in founder.state().members] == [founder.name, "n2"]
+
+
 @pytest.mark.parametrize("has_joined", [False, True], ids=["founder", "joined"])
 def test_a_lone_node_is_upgraded_and_returns(tmp_path, later, has_joined):
     with LocalCluster(1, tmp_path / "c") as cluster:

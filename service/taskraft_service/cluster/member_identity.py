@@ -31,6 +31,7 @@ from taskraft_service.cluster.wanted_size import WantedSizeInvalid, excess_size
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.storage.directory import POINTER, STATE_DIRECTORY
+from taskraft_service.versions import OWN_RANGE
 
 log: Final = structlog.get_logger(__name__)
 
@@ -212,6 +213,8 @@ def add_member_request(settings: IdentitySettings, identity: MemberIdentity) -> 
         directory_id=identity.directory_id,
         cluster_id=settings.cluster_id,
         request_id=str(uuid.uuid4()),
+        lowest_cluster_version=OWN_RANGE.lowest,
+        highest_cluster_version=OWN_RANGE.highest,
     )
 
 

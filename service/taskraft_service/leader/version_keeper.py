@@ -71,7 +71,10 @@ class VersionKeeper:
         self._queue = queue
         self._submitter = submitter
         self._cluster_ms = cluster_ms
-        self._changing = asyncio.Lock()
+        self.changing: Final = asyncio.Lock()
+        """Held during each raise and each change of the members, so that no member that does not
+        speak the new version is added meanwhile.
+        """
 
     @property
     def state(self) -> ClusterVersionState:
@@ -120,7 +123,7 @@ class VersionKeeper:
 
     async def _carry_out(self, *, is_finalized: bool) -> RaiseDecision:
         """Propose the command that makes the state equal to the decision, if they differ."""
-        async with self._changing:
+        async with self.changing:
             decision, state = self.decide(is_finalized=is_finalized), self.state
             wanted = (decision.version, decision.planned)
             if wanted != (state.version, state.planned):

@@ -253,6 +253,7 @@ class NodeComponents:
             config.cluster_id,
             self.node,
             self.leadership,
+            self.version_keeper,
             None if config.access_file is None else config.admitted_names,
         )
         # Election timeouts are drawn up to twice the minimum.

@@ -43,6 +43,8 @@ RULES = {
     "AddMemberRequest.address": ("", "nowhere", "a:b", "a:99999999"),
     "AddMemberRequest.directory_id": ("?", "\0"),
     "AddMemberRequest.cluster_id": ("another",),
+    "AddMemberRequest.lowest_cluster_version": (-1, INT32_MIN),
+    "AddMemberRequest.highest_cluster_version": (1, -1, INT32_MIN),
     "RemoveMemberRequest.directory_id": ("?", "\0"),
     "SaveSnapshotRequest.offset": (1, *NEGATIVE),
     "SaveSnapshotRequest.snapshot_id": NOTHING,

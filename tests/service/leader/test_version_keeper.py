@@ -185,3 +185,16 @@ def test_only_a_leader_that_serves_checks_periodically(monkeypatch):
         task.cancel()
 
     asyncio.run(story())
+
+
+def test_a_raise_waits_for_a_change_of_the_members_and_sees_it():
+    async def story():
+        bench = Bench()
+        async with bench.keeper.changing:
+            check = asyncio.create_task(bench.keeper.check())
+            await asyncio.sleep(0)
+            bench.other_speaks(OLD)
+        await check
+        assert bench.proposed == []
+
+    asyncio.run(story())

@@ -9,6 +9,7 @@ from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.config.addresses import ConfigInvalid, port_of
 from taskraft_service.limits import NAME_BYTES_MAX
+from taskraft_service.versions import LOWEST, VersionRange
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}")
 _DIRECTORY: Final = re.compile(r"[0-9a-f]{0,64}")
@@ -41,7 +42,38 @@ def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
         violations.add("replaced_id", "must not be negative")
     if request.replaced_id and not request.replaces_member:
         violations.add("replaced_id", "needs replaces_member")
+    lowest, highest = request.lowest_cluster_version, request.highest_cluster_version
+    violations.check_not_negative("lowest_cluster_version", lowest)
+    violations.check_not_negative("highest_cluster_version", highest)
+    if (lowest or highest) and not 0 < lowest <= highest:
+        field = "highest_cluster_version"
+        violations.add(field, f"{lowest} to {highest} is not a range of cluster versions")
     violations.check_request_id(request.request_id, request.client_id)
+    violations.raise_if_any()
+
+
+def check_spoken_versions(request: pb.AddMemberRequest, in_force: int) -> None:
+    """Check that a node that joins speaks the cluster version in force.
+
+    An operator who adds a member does not know the versions of its node, so the check follows when
+    the node joins.
+
+    Raises:
+        CallRefused: INVALID_FIELD.
+    """
+    if not request.directory_id:
+        return
+    spoken = VersionRange(LOWEST, LOWEST)
+    if request.highest_cluster_version:
+        lowest, highest = request.lowest_cluster_version, request.highest_cluster_version
+        spoken = VersionRange(lowest, highest)
+    violations = Violations()
+    if in_force not in spoken:
+        violations.add(
+            "highest_cluster_version",
+            f"the cluster is at cluster version {in_force}, and node {request.name} speaks "
+            f"{spoken}; run a release that speaks cluster version {in_force}",
+        )
     violations.raise_if_any()
 
 

@@ -45,11 +45,13 @@ from taskraft_service.api.cluster.member_checks import (
     check_add_member,
     check_remove_member,
     check_request_id,
+    check_spoken_versions,
 )
 from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused
 from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.leader.command_submitter import OutcomeUnknown
 from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.leader.version_keeper import VersionKeeper
 from taskraft_service.queue.store.idempotency import request_scope
 
 MEMBERS_MAX: Final = 15
@@ -102,6 +104,8 @@ class MembershipChanges:
         cluster_id: id of the cluster.
         raft: the Raft member of this node.
         leadership: tracks the leader.
+        version_keeper: knows the cluster version in force. A raise waits for a change of the
+            members, and a change waits for a raise.
         admits: patterns of the names of nodes that may add themselves with their certificates;
             None: every node may, because callers have no grants.
     """
@@ -111,13 +115,15 @@ class MembershipChanges:
         cluster_id: str,
         raft: RaftMember,
         leadership: LeadershipTracker,
+        version_keeper: VersionKeeper,
         admits: Sequence[str] | None = None,
     ) -> None:
         self._cluster_id = cluster_id
         self._raft = raft
         self._leadership = leadership
         self._admits = None if admits is None else PatternSet(admits)
-        self._changing = asyncio.Lock()
+        self._version_keeper = version_keeper
+        self._changing = version_keeper.changing
         self.replacement_problem = ""
         """Reason for which the last attempt to complete a replacement failed; empty: no problem."""
 
@@ -132,12 +138,13 @@ class MembershipChanges:
             is_operator: False: the node asks for itself, and nothing but its certificate proves it.
 
         Raises:
-            CallRefused: NOT_ALLOWED or a reason of ``addition_to``.
+            CallRefused: INVALID_FIELD, NOT_ALLOWED or a reason of ``addition_to``.
         """
         check_add_member(request, self._cluster_id)
         wanted = member_info(request)
         key = _key("add", request, principal)
         async with self._changing:
+            check_spoken_versions(request, self._version_keeper.state.version)
             if request.replaces_member:
                 return await self._replace(wanted, MemberId(request.replaced_id))
             roster = self._roster

@@ -1,7 +1,11 @@
 """Members are promoted or removed only if the leader knows that a majority stays available."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
+from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import error_pb2
 from taskraft_replication.core.progress import ProgressState
 from taskraft_replication.core.types import (
@@ -15,11 +19,13 @@ from taskraft_replication.core.types import (
 from taskraft_replication.node.replacement import LAG_ENTRIES_MAX
 from taskraft_replication.node.status import NodeStatus, PeerStatus
 from taskraft_service.api.cluster.membership import (
+    MembershipChanges,
     check_caught_up,
     refused_without_quorum,
 )
 from taskraft_service.api.rpc.status import CallRefused
 
+DIRECTORY = "d" * 32
 ME, OTHER, THIRD, FOURTH = (MemberId(number) for number in (1, 2, 3, 4))
 NEWCOMER = MemberInfo(OTHER, "n2", "p", "c", "directory")
 
@@ -123,3 +129,78 @@ def test_a_member_that_was_never_seen_does_not_count_as_answering():
     refused = refused_without_quorum(now, OTHER, before)
     assert refused is not None
     assert refused.metadata["answering"] == "1"
+
+
+class JoinedCluster:
+    """The only member of a cluster, at a cluster version; records changes of the members."""
+
+    def __init__(self, version):
+        self.state = SimpleNamespace(version=version)
+        self.changing = asyncio.Lock()
+        self.changes = []
+        self.membership = MembershipChanges("c", self, None, self)
+
+    def status(self):
+        return status()
+
+    async def change_membership(self, change):
+        self.changes.append(change)
+
+    async def add(self, **fields):
+        """Return reason and message of a refusal; None and empty: the node was added."""
+        request = pb.AddMemberRequest(name="n2", peer_address="h:1", address="h:2", **fields)
+        try:
+            await self.membership.add(request, "", is_operator=True)
+        except CallRefused as refused:
+            return error_pb2.Error.Reason.Name(refused.reason), refused.message
+        return None, ""
+
+
+@pytest.mark.parametrize(
+    ("version", "spoken", "told"),
+    [
+        (1, (0, 0), None),
+        (1, (1, 1), None),
+        (1, (1, 2), None),
+        (2, (1, 2), None),
+        (2, (1, 1), "node n2 speaks cluster version 1;"),
+        (2, (0, 0), "node n2 speaks cluster version 1;"),
+        (1, (2, 3), "node n2 speaks cluster versions 2 to 3;"),
+        (1, (2, 1), "2 to 1 is not a range of cluster versions"),
+        (1, (1, 0), "1 to 0 is not a range of cluster versions"),
+    ],
+)
+@pytest.mark.parametrize("replaces", [False, True])
+async def test_a_node_that_does_not_speak_the_cluster_version_is_refused_before_any_change(
+    version, spoken, told, replaces
+):
+    cluster = JoinedCluster(version)
+    lowest, highest = spoken
+    reason, message = await cluster.add(
+        directory_id=DIRECTORY,
+        lowest_cluster_version=lowest,
+        highest_cluster_version=highest,
+        replaces_member=replaces and told is not None,
+    )
+    assert reason == (told and "INVALID_FIELD")
+    assert (told or "") in message
+    assert len(cluster.changes) == (told is None)
+
+
+async def test_an_operator_adds_a_member_without_its_versions():
+    cluster = JoinedCluster(2)
+    assert await cluster.add() == (None, "")
+    assert len(cluster.changes) == 1
+
+
+async def test_a_node_that_joins_during_a_raise_needs_the_new_version():
+    cluster = JoinedCluster(1)
+    async with cluster.changing:
+        adding = asyncio.create_task(cluster.add(directory_id=DIRECTORY))
+        await asyncio.sleep(0)
+        assert not adding.done()
+        cluster.state.version = 2
+    reason, message = await adding
+    assert reason == "INVALID_FIELD"
+    assert "run a release that speaks cluster version 2" in message
+    assert cluster.changes == []

@@ -441,6 +441,8 @@ class AddMemberRequest(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     REPLACES_MEMBER_FIELD_NUMBER: _builtins.int
     REPLACED_ID_FIELD_NUMBER: _builtins.int
+    LOWEST_CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
+    HIGHEST_CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the member: 1 to 128 ASCII letters, digits, "_", "-" and "."."""
     peer_address: _builtins.str
@@ -467,6 +469,13 @@ class AddMemberRequest(_message.Message):
     """Id of the member that is replaced. 0: the node does not know the id, because its identity is
     lost too.
     """
+    lowest_cluster_version: _builtins.int
+    """Set by a node that joins: lowest cluster version that the node speaks. The request is refused
+    if the node does not speak the cluster version in force. 0 in both fields: the node is of an
+    early build, and speaks the first cluster version only.
+    """
+    highest_cluster_version: _builtins.int
+    """Set by a node that joins: highest cluster version that the node speaks."""
     def __init__(
         self,
         *,
@@ -479,10 +488,12 @@ class AddMemberRequest(_message.Message):
         client_id: _builtins.str = ...,
         replaces_member: _builtins.bool = ...,
         replaced_id: _builtins.int = ...,
+        lowest_cluster_version: _builtins.int = ...,
+        highest_cluster_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client_id", b"client_id", "cluster_id", b"cluster_id", "directory_id", b"directory_id", "name", b"name", "peer_address", b"peer_address", "replaced_id", b"replaced_id", "replaces_member", b"replaces_member", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client_id", b"client_id", "cluster_id", b"cluster_id", "directory_id", b"directory_id", "highest_cluster_version", b"highest_cluster_version", "lowest_cluster_version", b"lowest_cluster_version", "name", b"name", "peer_address", b"peer_address", "replaced_id", b"replaced_id", "replaces_member", b"replaces_member", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
