@@ -118,6 +118,8 @@ class Limits:
     type."""
     types_max: int = 256
     """Maximum number of task types of one tube with entries in memory: those of the last takes."""
+    evicted_max: int = 1_000
+    """Maximum number of tasks of truncated and dropped tubes that an entry evicts from memory."""
     resident_bytes_max: int = 64 * 1024 * 1024
     """Maximum bytes of task content in memory; above the maximum, stored tasks are evicted."""
     feed_chunk_rows_max: int = 4_096

@@ -277,6 +277,8 @@ class Queue(QueueReaders):
         has_endings = dependents.first < dependents.following
         if is_under_way or has_endings or state.stamp.place > state.steps.total:
             _take_steps(state)
+        if state.retired:
+            state.evict_retired(limits.evicted_max)
         if state.groups.ended.in_order:
             forget_groups(state)
         if failures.first < failures.following:

@@ -11,6 +11,8 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.selection import ByIds
+from taskraft_service.queue.operations.sessions import OpenSession
+from taskraft_service.queue.operations.settlements import Ack, Settle, Touch
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.operations.update_tube import UpdateTube
@@ -126,3 +128,33 @@ def test_a_dropped_tube_has_no_buried_tasks_to_remove():
     while node.queue.next_deadline_ms() is not None:
         node.do()
     assert len(events_of_kind(node, 8)) == 3
+
+
+@pytest.mark.parametrize("end", [DropTube("mail", force=True), TruncateTube("mail")])
+@pytest.mark.parametrize("changed", [(), (30,)], ids=["written", "last task changed"])
+def test_leases_end_at_once_and_the_tasks_leave_the_memory_in_limited_steps(end, changed):
+    node = Node(Limits(evicted_max=4, steps_alone_max=1, steps_beside_max=1, steps_max=1))
+    state, session = node.queue._state, "s" * 36
+    node.do(OpenSession(session))
+    node.put(30)
+    node.do(Take(["mail"], session_id=session, tasks_max=30, ttr_ms=10_000))
+    node.collect()
+    node.do(Settle([Touch([token], increment_ms=9) for token in changed]))
+    tube = state.tubes["mail"]
+    node.do(end)
+    assert len(tube.tasks) == 30 if changed else 26
+    assert node.queue.lease_tokens(session) == []
+    assert node.queue.lease_count == 1, "the session"
+    (answer,) = node.do(Settle([Ack([1])]))
+    assert answer.refused[0].refusal.reason is Reason.LEASE_STALE
+    while state.removals:
+        before = len(tube.tasks)
+        node.do()
+        assert before - len(tube.tasks) <= 4
+        if node.index % 8 == 0:
+            digest = node.queue.digest()
+            node.collect()
+            assert Queue(node.store, node.limits).digest() == node.queue.digest() == digest
+    node.collect()
+    assert (len(tube.tasks), state.resident_bytes) == (0, 0)
+    assert [event.task_id for event in events_of_kind(node, 14)] == [*range(1, 31)]

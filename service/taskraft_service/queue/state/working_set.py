@@ -59,6 +59,9 @@ class WorkingSet:
         """
         self.resident_bytes = 0
         """Bytes of task content in memory."""
+        self.retired: deque[QueueTube] = deque()
+        """Truncated and dropped tubes that may have tasks in memory; not part of the replicated
+        state."""
 
     def find(self, tube: QueueTube, task_id: int) -> QueueTask | None:
         """Return a task or None; reads the store if the task is not in memory."""
@@ -165,6 +168,25 @@ class WorkingSet:
         del task.tube.tasks[task.id]
         if task.body is not None:
             self.resident_bytes -= len(task.body)
+
+    def evict_retired(self, tasks_max: int) -> None:
+        """Evict up to ``tasks_max`` tasks of truncated and dropped tubes.
+
+        A task that differs from its stored record stays until the next batch of writes.
+        """
+        for _ in range(tasks_max):
+            if not self.retired:
+                return
+            tube = self.retired[0]
+            if not tube.tasks:
+                self.retired.popleft()
+                continue
+            task_id, task = tube.tasks.popitem()
+            if task.dirty:
+                tube.tasks[task_id] = task
+                self.retired.rotate(-1)
+            elif task.body is not None:
+                self.resident_bytes -= len(task.body)
 
     def touch_task(self, task: QueueTask) -> None:
         """Record that a task differs from its stored record."""
