@@ -56,11 +56,11 @@ class FailingMachine:
 
     @property
     def is_writing(self) -> bool:
-        """See ``StateMachine``."""
+        """Whether applied changes are being written in steps; no entry is applied meanwhile."""
         return self._machine.is_writing
 
     def write_some(self) -> None:
-        """See ``StateMachine``."""
+        """Do the next step of the write, in some milliseconds."""
         self._machine.write_some()
 
     def waits_for_disk(self, entry: Entry) -> bool:
