@@ -8,7 +8,7 @@ from tools.trace import VERBS, Step, Trace, trace
 
 pytestmark = pytest.mark.real_time
 
-BUDGETS = {"put": (224, 69), "take": (266, 77), "ack": (220, 65)}
+BUDGETS = {"put": (224, 70), "take": (266, 78), "ack": (220, 66)}
 """Maximum numbers of Python calls and of files that one request runs through."""
 
 MORE_ROUNDS = 300

@@ -120,6 +120,8 @@ class QueueMachine:
         """Index of the last entry applied; always that of the queue."""
         self._view_index = NO_INDEX
         self._writes = WriteBehind(state, self._pace, self._monotonic_ms)
+        self.is_writing = False
+        """Whether a batch of changes is being written in steps; no entry is applied meanwhile."""
 
     @property
     def durable_index(self) -> LogIndex:
@@ -201,9 +203,10 @@ class QueueMachine:
         ``FailedDrivers``. The empty result of an entry without commands is not kept back. Stops
         also after entries that have changed ``APPLIED_ITEMS_MAX`` tasks.
         """
-        failed, writes = self.failed_drivers, self._writes
+        failed = self.failed_drivers
         done: list[AppliedEntry] = []
-        self._end_write()
+        if self.is_writing:
+            self._end_write()
         self._items_left = APPLIED_ITEMS_MAX if len(entries) > 1 else None
         for entry in entries:
             if failed.held_index or self._items_left == 0:
@@ -217,9 +220,9 @@ class QueueMachine:
             done.append(applied)
             if entry.index == self._view_index:
                 self._take_view()
-            if writes.is_writing:
+            if self.is_writing:
                 break
-        if not writes.is_writing and writes.is_due(entries):
+        if not self.is_writing and self._writes.is_due(entries):
             self._begin_to_write()
         if done:
             self._notify_listeners(done[-1].now_ms)
@@ -277,11 +280,6 @@ class QueueMachine:
         """Return whether ``collect`` would block until the disk catches up."""
         return self._state.store.is_choked
 
-    @property
-    def is_writing(self) -> bool:
-        """Whether a batch of changes is being written in steps; no entry is applied meanwhile."""
-        return self._writes.is_writing
-
     def _begin_to_write(self) -> None:
         """Begin a batch, except while a failed driver is not confirmed.
 
@@ -289,18 +287,18 @@ class QueueMachine:
         """
         if not self.failed_drivers.held_index:
             self._writes.begin()
-            self._pass_view()
+            self._written()
 
     def write_some(self) -> None:
         """Do the next step of the batch that is being written, in some milliseconds."""
         self._writes.write_some()
-        self._pass_view()
+        self._written()
 
     def _end_write(self) -> None:
         """Do all steps that are left of the batch that is being written."""
-        if self._writes.is_writing:
+        if self.is_writing:
             self._writes.end()
-            self._pass_view()
+            self._written()
 
     def collect(self) -> None:
         """Write all changes since the last batch at once."""
@@ -325,8 +323,9 @@ class QueueMachine:
             self._take_view()
             self._end_write()
 
-    def _pass_view(self) -> None:
-        """Pass on the state after the last applied entry, if it is written and wanted."""
+    def _written(self) -> None:
+        """Note whether a batch is complete, and pass on the state with it, if that is wanted."""
+        self.is_writing = self._writes.is_writing
         if self._view_index == self.applied_index and not self.is_writing:
             self._view_index = NO_INDEX
             version = self.queue.cluster.formats.digest
