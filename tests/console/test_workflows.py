@@ -40,7 +40,8 @@ def test_the_page_of_a_group_draws_its_tasks_and_cancels_them(console, client, b
     rows = re.findall(r'<tr id="task-book.pages-(\d+)".*?state-([A-Z]+)"', page)
     assert [state for _, state in rows] == ["BURIED"] + ["READY"] * 5 + ["HELD"] * 5
     assert rows[0][0] == str(book[0])
-    assert "1 task is buried" in page
+    # The search for tasks ends after 30 tubes, and tests of other pages may have created more.
+    assert re.search(r"1( or more)? task is buried", page)
     assert "At the end, a task is put into" in page
     assert 'href="/workflows/book%2F2"' in console.get("/workflows").text
     answer = console.post("/workflows/book%2F2/do/cancel", {})
