@@ -264,7 +264,8 @@ class MembershipChanges:
         try:
             await self._leadership.transfer(self._raft.transfer_leadership)
         except TransferFailed as error:
-            raise CallRefused(error_pb2.Error.NO_LEADER, str(error)) from error
+            # No node may repeat the call by itself: each attempt stops the service.
+            raise CallRefused(error_pb2.Error.WRONG_STATE, str(error)) from error
         raise NotRaftLeader(self._leadership.leader_id)
 
     async def _check_quorum_without(self, member: MemberId) -> None:

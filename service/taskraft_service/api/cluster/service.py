@@ -309,7 +309,8 @@ class ClusterService:
         """Transfer leadership to a named member, or to the most advanced follower.
 
         Followers with a right wall clock are preferred. A named member with a wrong wall clock is
-        refused while another voter with a right clock can lead.
+        refused while another voter with a right clock can lead. A learner, or a member that does
+        not answer, is refused before the leader stops serving.
         """
         check_request_id(call.request.request_id, call.request.client_id)
         target = self._target(call.request.name)
@@ -318,13 +319,15 @@ class ClusterService:
         if target is None:
             target = self._clock_keeper.successor()
         else:
+            self._check_can_lead(target, call.request.name)
             self._check_clock(target, call.request.name)
         # Record the transfer before it, because this node does not lead afterwards.
         await self._handlers.record_act(call)
         try:
             await self._leadership.transfer(lambda: self._raft.transfer_leadership(target))
         except TransferFailed as error:
-            raise CallRefused(error_pb2.Error.NO_LEADER, str(error)) from error
+            # No node may repeat the call by itself: each attempt stops the service.
+            raise CallRefused(error_pb2.Error.WRONG_STATE, str(error)) from error
         until = asyncio.get_running_loop().time() + TRANSFER_WAIT_MS / 1000
         await self._leadership.wait_until_settled(until)
         leader = self._leadership.leader
@@ -344,6 +347,17 @@ class ClusterService:
         await self._handlers.record_act(call)
         call.index = self._raft.status().applied
         return pb.UpgradeClusterResponse(cluster_version=version)
+
+    def _check_can_lead(self, target: MemberId, name: str) -> None:
+        peer = self._raft.status().peers.get(target)
+        if peer is None or (peer.is_active and not peer.is_learner):
+            return
+        why = "it is a learner" if peer.is_learner else "it does not answer"
+        raise CallRefused(
+            error_pb2.Error.WRONG_STATE,
+            f'member "{name}" cannot lead, because {why}',
+            {"name": name},
+        )
 
     def _check_clock(self, target: MemberId, name: str) -> None:
         lead_ms = self._clock_keeper.wrong_clock_of(target)

@@ -1,4 +1,4 @@
-"""The leadership does not go to a member whose wall clock is wrong."""
+"""The leadership does not go to a member whose wall clock is wrong, or that cannot lead."""
 
 import grpc
 import pytest
@@ -39,3 +39,24 @@ async def test_a_transfer_to_a_wrong_clock_is_refused_and_a_right_one_is_chosen(
         await turns_until(lambda: member in clock.right_members())
         answer = await three.leader.cluster.TransferLeadership(request, timeout=10)
         assert answer.leader == wrong.server.config.node_name
+
+
+async def test_a_transfer_to_a_member_that_cannot_lead_does_not_stop_the_service(tmp_path):
+    async with cluster_in(tmp_path) as three:
+        leader, (gone, other) = three.leader, three.followers
+        learner = cluster_service_pb2.AddMemberRequest(
+            name="learner", peer_address="127.0.0.1:1", address="127.0.0.1:2"
+        )
+        await leader.cluster.AddMember(learner, timeout=10)
+        member = gone.server.node.status().member_id
+        await three.stop(gone)
+        await turns_until(lambda: not leader.server.node.status().peers[member].is_active)
+        phases = []
+        leader.server.components.phases.listen(phases.append)
+        for name, why in (("learner", "is a learner"), (gone.server.config.node_name, "answer")):
+            request = cluster_service_pb2.TransferLeadershipRequest(name=name, request_id="r")
+            with pytest.raises(grpc.aio.AioRpcError, match=why) as refused:
+                await other.cluster.TransferLeadership(request, timeout=10)
+            assert reason_of(refused.value) == "WRONG_STATE"
+        assert three.leader is leader
+        assert phases == []

@@ -142,9 +142,9 @@ class ClusterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def TransferLeadership(self, request, context):
-        """Transfers leadership to another voter. Refused with WRONG_STATE if the wall clock of the named
-        voter differs from those of a majority by more than 1 s, while a voter with a right clock can
-        lead.
+        """Transfers leadership to another voter. Refused with WRONG_STATE if the named member is a learner
+        or does not answer, if no voter takes over in time, or if the wall clock of the named voter
+        differs from those of a majority by more than 1 s, while a voter with a right clock can lead.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

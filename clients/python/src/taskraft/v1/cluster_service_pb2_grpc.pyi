@@ -57,9 +57,9 @@ class ClusterServiceStub:
     Refused with MEMBER_NEEDED if the remaining voters would not have a quorum that responds.
     """
     TransferLeadership: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.TransferLeadershipRequest, _cluster_service_pb2.TransferLeadershipResponse]
-    """Transfers leadership to another voter. Refused with WRONG_STATE if the wall clock of the named
-    voter differs from those of a majority by more than 1 s, while a voter with a right clock can
-    lead.
+    """Transfers leadership to another voter. Refused with WRONG_STATE if the named member is a learner
+    or does not answer, if no voter takes over in time, or if the wall clock of the named voter
+    differs from those of a majority by more than 1 s, while a voter with a right clock can lead.
     """
     Configure: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.ConfigureRequest, _cluster_service_pb2.ConfigureResponse]
     """Changes settings of the whole cluster, all or none."""
@@ -113,9 +113,9 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     Refused with MEMBER_NEEDED if the remaining voters would not have a quorum that responds.
     """
     TransferLeadership: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.TransferLeadershipRequest, _cluster_service_pb2.TransferLeadershipResponse]  # type: ignore[assignment]
-    """Transfers leadership to another voter. Refused with WRONG_STATE if the wall clock of the named
-    voter differs from those of a majority by more than 1 s, while a voter with a right clock can
-    lead.
+    """Transfers leadership to another voter. Refused with WRONG_STATE if the named member is a learner
+    or does not answer, if no voter takes over in time, or if the wall clock of the named voter
+    differs from those of a majority by more than 1 s, while a voter with a right clock can lead.
     """
     Configure: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.ConfigureRequest, _cluster_service_pb2.ConfigureResponse]  # type: ignore[assignment]
     """Changes settings of the whole cluster, all or none."""
@@ -202,9 +202,9 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.TransferLeadershipRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.TransferLeadershipResponse, _abc.Awaitable[_cluster_service_pb2.TransferLeadershipResponse]]:
-        """Transfers leadership to another voter. Refused with WRONG_STATE if the wall clock of the named
-        voter differs from those of a majority by more than 1 s, while a voter with a right clock can
-        lead.
+        """Transfers leadership to another voter. Refused with WRONG_STATE if the named member is a learner
+        or does not answer, if no voter takes over in time, or if the wall clock of the named voter
+        differs from those of a majority by more than 1 s, while a voter with a right clock can lead.
         """
 
     @_abc_1.abstractmethod

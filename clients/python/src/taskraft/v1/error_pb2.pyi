@@ -81,7 +81,7 @@ class Error(_message.Message):
         WRONG_STATE: Error._Reason.ValueType  # 21
         """The state of the task does not allow this operation; metadata state is the state. Or the wall
         clock of a member is wrong, so the member must not lead; metadata deviation_ms is the error in
-        ms. FAILED_PRECONDITION.
+        ms. Or a member cannot become the leader. FAILED_PRECONDITION.
         """
         TUBE_BUSY: Error._Reason.ValueType  # 22
         """The tube has taken tasks, consumers wait on it, or it is not empty; the operation needs force
@@ -230,7 +230,7 @@ class Error(_message.Message):
     WRONG_STATE: Error.Reason.ValueType  # 21
     """The state of the task does not allow this operation; metadata state is the state. Or the wall
     clock of a member is wrong, so the member must not lead; metadata deviation_ms is the error in
-    ms. FAILED_PRECONDITION.
+    ms. Or a member cannot become the leader. FAILED_PRECONDITION.
     """
     TUBE_BUSY: Error.Reason.ValueType  # 22
     """The tube has taken tasks, consumers wait on it, or it is not empty; the operation needs force
