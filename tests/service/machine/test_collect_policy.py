@@ -10,6 +10,13 @@ from taskraft_service.storage.rocks import RocksStore
 from tests.service.machine.test_state_machine import Clock, machine_in, puts, story
 
 
+@pytest.fixture
+def small_steps(monkeypatch):
+    """Collect the changes of ten tasks in one step."""
+    monkeypatch.setattr(task_writes, "STEP_TASKS", 10)
+    monkeypatch.setattr(open_database, "STEP_TASKS", 10)
+
+
 @pytest.mark.parametrize("limits", [{"tasks": 100}, {"tasks": 400, "fresh": 100}])
 def test_many_changes_or_new_tasks_are_collected_early(tmp_path, limits):
     machine = machine_in(tmp_path / "state", entries=1_000, **limits)
@@ -96,9 +103,8 @@ def test_large_changes_wait_for_a_store_that_would_block(tmp_path, monkeypatch):
     machine.abandon()
 
 
-def test_a_large_batch_is_written_in_steps_and_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(task_writes, "STEP_TASKS", 10)
-    monkeypatch.setattr(open_database, "STEP_TASKS", 10)
+@pytest.mark.usefixtures("small_steps")
+def test_a_large_batch_is_written_in_steps_and_as_a_whole(tmp_path):
     machine = machine_in(tmp_path / "state", entries=1_000, tasks=35)
     machine.apply(story())
     machine.collect()
@@ -120,9 +126,8 @@ def test_a_large_batch_is_written_in_steps_and_as_a_whole(tmp_path, monkeypatch)
     again.close()
 
 
-def test_a_view_after_a_large_change_is_written_in_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(task_writes, "STEP_TASKS", 10)
-    monkeypatch.setattr(open_database, "STEP_TASKS", 10)
+@pytest.mark.usefixtures("small_steps")
+def test_a_view_after_a_large_change_is_written_in_steps(tmp_path):
     machine = machine_in(tmp_path / "state", entries=1_000, tasks=10_000)
     machine.apply(story())
     machine.collect()
@@ -141,8 +146,8 @@ def test_a_view_after_a_large_change_is_written_in_steps(tmp_path, monkeypatch):
     machine.abandon()
 
 
-def test_an_entry_ends_a_batch_that_is_being_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(open_database, "STEP_TASKS", 10)
+@pytest.mark.usefixtures("small_steps")
+def test_an_entry_ends_a_batch_that_is_being_written(tmp_path):
     machine = machine_in(tmp_path / "state", entries=1_000, tasks=35)
     machine.apply(story())
     machine.collect()
