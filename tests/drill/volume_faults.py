@@ -28,7 +28,7 @@ EXIT_REFUSED = 1
 
 @dataclass
 class DamagedCopies(Fault):
-    """All nodes are killed, and the logs, the states or both of several nodes are damaged.
+    """Kills all nodes, and damages the log, the state or both of several nodes.
 
     Each log is damaged in other places than the other logs, so each entry is whole on one node.
     The nodes must return by themselves.

@@ -28,7 +28,9 @@ _MARKS_ALL_TESTS: Final = re.compile(rf"^pytestmark = (?:\[[^\]]*|[^\[\n]*){_KIN
 
 @cache
 def may_have(file: Path, stage: int) -> bool:
-    """Return whether a file may have tests of a stage, by its source and that of its conftest.py.
+    """Return whether a file may have tests of a stage.
+
+    The marks in the text of the file, and in conftest.py beside the file, decide.
 
     An import of the file would tell for sure, but the imports of all files take 17 s of CPU time.
     """
@@ -43,7 +45,7 @@ def may_have(file: Path, stage: int) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip files without tests of the chosen stage."""
+    """Return True to skip a file that has no tests of the chosen stage."""
     stage = config.getoption("--stage")
     is_skipped = (
         stage is not None

@@ -69,7 +69,7 @@ def test_a_port_is_drawn_with_its_neighbours(monkeypatch):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_no_other_process_draws_a_port_of_a_development_cluster(count):
-    """Otherwise a node of another test that restarts may find its port in use."""
+    """A second process with the port would keep a node of another test from starting again."""
     port = dev_port(count)
     nodes = dev_nodes(count, port)
     ours = ports_of(each for node in nodes for each in (node.client, node.peer, node.http))

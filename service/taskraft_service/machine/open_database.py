@@ -100,7 +100,7 @@ class OpenDatabase:
         self.written_index = self.queue.applied_index
 
     def collect(self) -> None:
-        """Write all changes since the last batch at once."""
+        """Write all changes since the last batch, without a pause for other work."""
         for _ in self.collect_steps():
             pass
 

@@ -229,7 +229,7 @@ class QueueMachine:
         return done
 
     def _hold(self, entry: Entry, applied: AppliedEntry) -> bool:
-        """Hold an entry at which a driver failed; return whether its result is kept back."""
+        """Stop at an entry at which a driver failed; return whether its result is kept back."""
         is_kept_back = entry.kind is EntryKind.NORMAL
         self.failed_drivers.hold(entry.index, applied if is_kept_back else None)
         return is_kept_back
@@ -301,7 +301,7 @@ class QueueMachine:
             self._written()
 
     def collect(self) -> None:
-        """Write all changes since the last batch at once."""
+        """Write all changes since the last batch, without a pause for other work."""
         if not self.is_writing:
             self._begin_to_write()
         self._end_write()

@@ -97,7 +97,8 @@ _UNCHANGED: Final = tuple(
     for row in OPTION_ROWS
     if row.contract_name not in {name for name, _, _ in _CONVERTED}
 )
-"""The other options; a message leaves an option out if the option has this value."""
+"""Field, option and default of each option that needs no conversion. A message leaves out an option
+with its default; None: the message always has the option."""
 
 
 def _calls(counted: OperationCounts) -> tube_service_pb2.TubeStatistics.Calls:
