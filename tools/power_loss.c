@@ -1,11 +1,11 @@
 /* Keep a copy of everything that a process has made durable, as a disk without a cache would.
  *
  * Loaded with LD_PRELOAD. TASKRAFT_DURABLE_OF names the directory to watch, TASKRAFT_DURABLE_COPY
- * the directory of the copies, on the same file system. Each fsync or fdatasync of a file, and each
- * pwritev2 with RWF_DSYNC, copies the content of the file to "files/INODE". Each fsync of a
- * directory writes its names to "names/INODE". A hard link "pins/INODE" keeps the number of the
- * inode from being used again. After a SIGKILL, the copies are what a disk would hold if the power
- * had failed instead.
+ * the directory of the copies, on the same file system. Each fsync or fdatasync of a file copies the
+ * content of the file to "files/INODE"; each pwritev2 with RWF_DSYNC copies the bytes that it has
+ * written. Each fsync of a directory writes its names to "names/INODE". A hard link "pins/INODE"
+ * keeps the number of the inode from being used again. After a SIGKILL, the copies are what a disk
+ * would hold if the power had failed instead.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -50,14 +50,22 @@ static int is_watched(int descriptor) {
     return strncmp(target, watched, size) == 0 && (target[size] == '/' || target[size] == 0);
 }
 
+/* Read a file by a descriptor that may only be open for writing. */
+static int open_to_read(int descriptor) {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    return open(link, O_RDONLY | O_CLOEXEC);
+}
+
+static char block[1 << 16];
+
 static void copy_file(int descriptor, ino_t inode) {
     char link[64], pin[PATH_MAX], fresh[PATH_MAX], final[PATH_MAX];
-    static char block[1 << 16];
     name_of(fresh, "files", inode, ".new");
     name_of(final, "files", inode, "");
     name_of(pin, "pins", inode, "");
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-    int source = open(link, O_RDONLY | O_CLOEXEC);
+    int source = open_to_read(descriptor);
     int target = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (source < 0 || target < 0) {
         stop_because(fresh);
@@ -75,6 +83,33 @@ static void copy_file(int descriptor, ino_t inode) {
     if (rename(fresh, final) != 0) {
         stop_because(final);
     }
+}
+
+/* Copy the bytes of one write; return whether the file has a copy to write them to. A kill may leave
+ * a part of the bytes, as a power loss during the write does. */
+static int copy_bytes(int descriptor, ino_t inode, off64_t first, ssize_t left) {
+    char final[PATH_MAX];
+    name_of(final, "files", inode, "");
+    int target = open(final, O_WRONLY | O_CLOEXEC);
+    if (target < 0) {
+        return 0;
+    }
+    int source = open_to_read(descriptor);
+    if (source < 0) {
+        stop_because(final);
+    }
+    while (left > 0) {
+        size_t size = left < (ssize_t)sizeof block ? (size_t)left : sizeof block;
+        ssize_t count = pread(source, block, size, first);
+        if (count <= 0 || pwrite(target, block, count, first) != count) {
+            stop_because(final);
+        }
+        first += count;
+        left -= count;
+    }
+    close(source);
+    close(target);
+    return 1;
 }
 
 static void copy_names(int descriptor, ino_t inode) {
@@ -100,13 +135,17 @@ static void copy_names(int descriptor, ino_t inode) {
     }
 }
 
-static void make_durable(int descriptor) {
+/* Copy a file or the names of a directory; of a file only "count" bytes, unless "count" is negative
+ * or the file has no copy yet. */
+static void make_durable(int descriptor, off64_t first, ssize_t count) {
     struct stat status;
     int before = errno;
     if (is_watched(descriptor) && fstat(descriptor, &status) == 0) {
         pthread_mutex_lock(&copying);
         if (S_ISREG(status.st_mode)) {
-            copy_file(descriptor, status.st_ino);
+            if (count < 0 || !copy_bytes(descriptor, status.st_ino, first, count)) {
+                copy_file(descriptor, status.st_ino);
+            }
         } else if (S_ISDIR(status.st_mode)) {
             copy_names(descriptor, status.st_ino);
         }
@@ -122,7 +161,7 @@ int fsync(int descriptor) {
     }
     int result = real(descriptor);
     if (result == 0) {
-        make_durable(descriptor);
+        make_durable(descriptor, 0, -1);
     }
     return result;
 }
@@ -134,7 +173,7 @@ int fdatasync(int descriptor) {
     }
     int result = real(descriptor);
     if (result == 0) {
-        make_durable(descriptor);
+        make_durable(descriptor, 0, -1);
     }
     return result;
 }
@@ -148,7 +187,7 @@ int fdatasync(int descriptor) {
         }                                                                                                    \
         ssize_t result = real(descriptor, parts, count, offset, flags);                                      \
         if (result >= 0 && (flags & RWF_DSYNC) != 0) {                                                       \
-            make_durable(descriptor);                                                                        \
+            make_durable(descriptor, offset, result);                                                        \
         }                                                                                                    \
         return result;                                                                                       \
     }
