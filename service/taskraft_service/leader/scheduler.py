@@ -43,8 +43,9 @@ UNUSABLE_RETRY_MS: Final = 60_000
 UNUSABLE_PER_PASS_MAX: Final = 10
 """Maximum number of unusable schedules that one pass plans; a failed search for a time zone reads
 several folders."""
-RUNS_IN_FLIGHT_MAX: Final = 100
-"""Maximum number of schedules with a command in flight; the others wait."""
+RUNS_IN_FLIGHT_MAX: Final = 20
+"""Maximum number of schedules with a command in flight; the others wait, and other commands need
+not wait for long."""
 
 
 class ScheduleSubmitter(Protocol):

@@ -70,12 +70,12 @@ class Limits:
 
     ``bulk_sweeps_kept_max`` may shorten this time.
     """
-    steps_alone_max: int = 100
+    steps_alone_max: int = 70
     """Maximum number of steps of long work in an entry without commands; see ``EntrySteps``.
 
     The leader proposes such entries until the work is done.
     """
-    steps_beside_max: int = 50
+    steps_beside_max: int = 25
     """Maximum number of steps of long work in an entry with commands. The number is lower, because
     the commands wait.
     """
