@@ -16,6 +16,7 @@ OBJECT_LIMITS: Final = (
     "groups_share_max",
     "consumers_max",
     "bulk_sweeps_open_max",
+    "bulk_sweeps_share_max",
 )
 """Names of the limits on numbers of objects. A limit whose name ends with ``share_max`` is for each
 principal; the others are for the cluster."""
@@ -62,6 +63,8 @@ class Limits:
     it."""
     bulk_sweeps_open_max: int = 100
     """Maximum number of bulk sweeps that run or wait."""
+    bulk_sweeps_share_max: int = 75
+    """Maximum number of such sweeps of one principal."""
     bulk_sweeps_running_max: int = 4
     bulk_sweeps_kept_max: int = 1_000
     """Maximum number of ended bulk sweeps that are kept."""

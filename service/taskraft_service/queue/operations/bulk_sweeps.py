@@ -15,8 +15,9 @@ from taskraft_service.queue.entities.bulk_sweep import (
     BulkState,
     BulkSweep,
 )
-from taskraft_service.queue.entities.quotas import total_refusal
+from taskraft_service.queue.entities.quotas import share_refusal, total_refusal
 from taskraft_service.queue.entities.refusal import CountResult, Refusal
+from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations import admin, kick_bury_delete, move
 from taskraft_service.queue.operations.admin import Restart
 from taskraft_service.queue.operations.command_definition import (
@@ -30,6 +31,7 @@ from taskraft_service.queue.operations.command_definition import (
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.selection import SCAN_ITEMS, at_most
+from taskraft_service.queue.state.bulk_sweeps import BulkSweepRegistry
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import refusal_of_target
 from taskraft_service.queue.store.fields import Number
@@ -112,19 +114,29 @@ def start_bulk_sweep(state: QueueState, command: StartBulkSweep) -> BulkSweepRes
         refusal = target if isinstance(target, Refusal) else refusal
     if refusal is not None:
         return refusal
-    if len(sweeps.open) >= limits.bulk_sweeps_open_max:
-        return total_refusal(
-            "bulk_sweeps_open_max",
-            limits.bulk_sweeps_open_max,
-            "bulk sweeps that run or wait",
-            "wait for one of them, or stop it",
-        )
+    refusal = _refusal_of_another(sweeps, request.principal, limits)
+    if refusal is not None:
+        return refusal
     sweeps.forget_old(state.stamp.at_ms - limits.bulk_retention_ms)
     sweep = BulkSweep(sweeps.number + 1, request, tube.number, state.stamp.at_ms)
     sweep.position_max = len(request.ids) or tube.next_id - 1
     sweeps.add(sweep, limits)
     _start_next(state)
     return BulkSweepResult(sweep.number)
+
+
+def _refusal_of_another(
+    sweeps: BulkSweepRegistry, principal: str, limits: Limits
+) -> Refusal | None:
+    """Return why a principal may not start another sweep; None: it may."""
+    what, advice = "bulk sweeps that run or wait", "wait for one of them, or stop it"
+    most = limits.bulk_sweeps_share_max
+    if principal and sweeps.open_of(principal) >= most:
+        return share_refusal("bulk_sweeps_share_max", most, what, principal, advice)
+    most = limits.bulk_sweeps_open_max
+    if len(sweeps.open) >= most:
+        return total_refusal("bulk_sweeps_open_max", most, what, advice)
+    return None
 
 
 def _start_next(state: QueueState) -> None:

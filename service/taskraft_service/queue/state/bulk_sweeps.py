@@ -61,6 +61,10 @@ class BulkSweepRegistry:
         if sweep.is_ended:
             self.open.pop(sweep.number, None)
 
+    def open_of(self, principal: str) -> int:
+        """Return the number of sweeps of a principal that run or wait."""
+        return sum(sweep.request.principal == principal for sweep in self.open.values())
+
     def running(self) -> list[BulkSweep]:
         """Return the sweeps that change tasks now."""
         return [sweep for sweep in self.open.values() if sweep.state is BulkState.RUNNING]

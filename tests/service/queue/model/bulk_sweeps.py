@@ -30,7 +30,10 @@ class NaiveBulkSweeps:
         moves = request.action is BulkAction.MOVE
         if not tube or (moves and not self.tube(request.move_to)):
             return Reason.TUBE_NOT_FOUND
-        if len(self.open_sweeps()) >= limits.bulk_sweeps_open_max:
+        open_sweeps = self.open_sweeps()
+        own = [one for one in open_sweeps if one["request"].principal == request.principal]
+        is_over_share = request.principal and len(own) >= limits.bulk_sweeps_share_max
+        if is_over_share or len(open_sweeps) >= limits.bulk_sweeps_open_max:
             return Reason.LIMIT_REACHED
         before = self.stamped - limits.bulk_retention_ms
         kept = [one for one in self.sweeps if one["state"] in OPEN or one["ended"] >= before]

@@ -21,7 +21,11 @@ from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 LIMITS = Limits(
-    bulk_sweeps_open_max=3, bulk_sweeps_running_max=1, bulk_sweeps_kept_max=2, bulk_retention_ms=100
+    bulk_sweeps_open_max=3,
+    bulk_sweeps_share_max=2,
+    bulk_sweeps_running_max=1,
+    bulk_sweeps_kept_max=2,
+    bulk_retention_ms=100,
 )
 
 
@@ -44,8 +48,8 @@ class Node:
         assert self.queue.digest() == digest
         return results[0]
 
-    def start(self, ids=(), **given):
-        request = BulkRequest("mail", "", ids, BulkAction.DELETE, "", "", 100, "root")
+    def start(self, ids=(), principal="", **given):
+        request = BulkRequest("mail", "", ids, BulkAction.DELETE, "", "", 100, principal)
         return self.do(StartBulkSweep(request), **given)
 
     def step(self, number, step, after_id, tasks_max=2):
@@ -93,6 +97,17 @@ def test_sweeps_take_turns_and_their_number_is_bounded(node):
     assert (node.sweep(1).state, node.sweep(2).state) == (BulkState.STOPPED, BulkState.RUNNING)
     assert node.step(1, 0, 0).count == 0
     assert node.do(StopBulkSweep(9)).reason is Reason.BULK_SWEEP_NOT_FOUND
+
+
+def test_one_principal_has_a_share_of_the_sweeps(node):
+    assert node.start(principal="a").number == 1
+    assert node.start(principal="a").number == 2
+    refusal = node.start(principal="a")
+    assert refusal.metadata == {"limit": "bulk_sweeps_share_max", "value": "2", "principal": "a"}
+    assert node.start(principal="b").number == 3
+    assert node.start(principal="b").metadata == {"limit": "bulk_sweeps_open_max", "value": "3"}
+    node.do(StopBulkSweep(1))
+    assert node.start(principal="a").number == 4
 
 
 def test_a_sweep_fails_with_its_problem(node):
