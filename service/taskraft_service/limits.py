@@ -115,3 +115,9 @@ HEARTBEAT_INTERVAL_MIN_MS: Final = 1_000
 """Minimum interval between heartbeats, in ms, however often the client requests them."""
 HEARTBEAT_INTERVAL_MAX_MS: Final = 86_400_000
 """Upper limit of heartbeat_ms of a Subscribe stream."""
+
+SNAPSHOTS_MAX: Final = 4
+"""Maximum number of snapshots that a node keeps for one method."""
+SNAPSHOTS_SHARE_MAX: Final = 2
+"""Maximum number of kept snapshots of one principal. Callers without access control have no
+principal, and may have all."""

@@ -6,16 +6,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from taskraft.v1 import error_pb2
 from taskraft_service.api.rpc.status import CallRefused
-
-KEPT_MAX: Final = 4
-"""Maximum number of snapshots that a node keeps for one method."""
-KEPT_SHARE_MAX: Final = 2
-"""Maximum number of kept snapshots of one principal. Callers without access control have no
-principal, and may have all."""
+from taskraft_service.limits import SNAPSHOTS_MAX, SNAPSHOTS_SHARE_MAX
 
 
 class SnapshotContent(Protocol):
@@ -112,14 +107,15 @@ class KeptSnapshots(Generic[Content]):
     def _make_room(self, owner: str) -> None:
         """Delete the snapshot that is idle longest if the owner or the node has too many."""
         counts = Counter(kept.owner for kept in self._kept.values()) + self._opening
-        if owner and counts[owner] >= KEPT_SHARE_MAX:
+        if owner and counts[owner] >= SNAPSHOTS_SHARE_MAX:
             deletable = {owner}
-            what, most = f'principal "{owner}" uses {KEPT_SHARE_MAX} snapshots', KEPT_SHARE_MAX
-            limit = {"limit": "snapshots_share", "principal": owner}
-        elif counts.total() >= KEPT_MAX:
+            most = SNAPSHOTS_SHARE_MAX
+            what = f'principal "{owner}" uses {most} snapshots'
+            limit = {"limit": "snapshots_share_max", "principal": owner}
+        elif counts.total() >= SNAPSHOTS_MAX:
             deletable = {one for one in counts if counts[one] > 1 or one == owner}
-            what, most = f"{KEPT_MAX} snapshots are in use", KEPT_MAX
-            limit = {"limit": "snapshots"}
+            what, most = f"{SNAPSHOTS_MAX} snapshots are in use", SNAPSHOTS_MAX
+            limit = {"limit": "snapshots_max"}
         else:
             return
         idle = [

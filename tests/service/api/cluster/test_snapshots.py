@@ -7,7 +7,7 @@ import pytest
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import task_pb2
 from taskraft_service.api.cluster import snapshots
-from taskraft_service.api.state import kept_snapshots
+from taskraft_service.limits import SNAPSHOTS_MAX
 from taskraft_service.queue.persistence.record_digest import PARTS, part_of
 from taskraft_service.versions import DigestVersion
 from tests.service.conftest import create, put, reason_of
@@ -113,7 +113,7 @@ async def test_a_snapshot_is_forgotten_some_time_after_its_last_transfer(node, m
 
 
 async def test_a_new_snapshot_replaces_the_one_that_is_idle_longest(node):
-    headers = [(await read(node))[0] for _ in range(kept_snapshots.KEPT_MAX)]
+    headers = [(await read(node))[0] for _ in range(SNAPSHOTS_MAX)]
     await read(node, snapshot_id=headers[0].snapshot_id)
     await read(node)
     assert await refused(node, snapshot_id=headers[1].snapshot_id) == "SNAPSHOT_NOT_FOUND"
@@ -122,7 +122,7 @@ async def test_a_new_snapshot_replaces_the_one_that_is_idle_longest(node):
 
 async def test_only_some_snapshots_are_transferred_at_once(node, monkeypatch):
     monkeypatch.setattr(snapshots, "RATE_BYTES_PER_SECOND", 1)
-    opened = [await begun(node) for _ in range(kept_snapshots.KEPT_MAX)]
+    opened = [await begun(node) for _ in range(SNAPSHOTS_MAX)]
     assert await refused(node) == "LIMIT_REACHED"
     for stream, _ in opened:
         stream.cancel()

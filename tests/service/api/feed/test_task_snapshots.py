@@ -6,8 +6,8 @@ import pytest
 from taskraft.v1 import feed_service_pb2 as feed
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft.v1 import tube_service_pb2
-from taskraft_service.api.state import kept_snapshots
 from taskraft_service.api.tasks import task_snapshots
+from taskraft_service.limits import SNAPSHOTS_MAX
 from tests.service.conftest import create, put, reason_of, take
 from tests.turns import turns_until
 
@@ -103,7 +103,7 @@ async def test_a_snapshot_is_deleted_some_time_after_its_last_use(node):
 
 async def test_a_new_snapshot_replaces_the_one_that_is_idle_longest(node):
     await create(node)
-    opens = [await opened(node) for _ in range(kept_snapshots.KEPT_MAX)]
+    opens = [await opened(node) for _ in range(SNAPSHOTS_MAX)]
     await parts(node, opens[0])
     await opened(node)
     assert await refused(node, opens[1]) == "SNAPSHOT_NOT_FOUND"

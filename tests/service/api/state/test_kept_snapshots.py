@@ -6,7 +6,8 @@ from itertools import count
 import pytest
 
 from taskraft_service.api.rpc.status import CallRefused
-from taskraft_service.api.state.kept_snapshots import KEPT_MAX, KEPT_SHARE_MAX, KeptSnapshots
+from taskraft_service.api.state.kept_snapshots import KeptSnapshots
+from taskraft_service.limits import SNAPSHOTS_MAX, SNAPSHOTS_SHARE_MAX
 
 
 class Content:
@@ -47,11 +48,11 @@ async def refused(opening):
 
 async def test_a_principal_has_its_share_and_no_more():
     bench = Bench()
-    for _ in range(KEPT_SHARE_MAX):
+    for _ in range(SNAPSHOTS_SHARE_MAX):
         await bench.opened("reader")
     assert await refused(bench.opened("reader")) == {
-        "limit": "snapshots_share",
-        "value": str(KEPT_SHARE_MAX),
+        "limit": "snapshots_share_max",
+        "value": str(SNAPSHOTS_SHARE_MAX),
         "principal": "reader",
     }
     await bench.opened("other")
@@ -67,8 +68,8 @@ async def test_a_principal_replaces_only_its_own_snapshots():
 async def test_the_only_snapshot_of_another_principal_is_never_deleted():
     bench = Bench()
     only = [await bench.idle(one) for one in "abcd"]
-    assert len(only) == KEPT_MAX
-    assert (await refused(bench.opened("e")))["limit"] == "snapshots"
+    assert len(only) == SNAPSHOTS_MAX
+    assert (await refused(bench.opened("e")))["limit"] == "snapshots_max"
     assert all(map(bench.has, only))
     await bench.idle("a")
     assert [bench.has(one) for one in only] == [False, True, True, True]
@@ -91,13 +92,13 @@ async def test_snapshots_that_are_being_created_count():
 
     creating = [asyncio.ensure_future(bench.kept.add(one, "a", create)) for one in "xy"]
     await asyncio.sleep(0)
-    assert (await refused(bench.opened("a")))["limit"] == "snapshots_share"
+    assert (await refused(bench.opened("a")))["limit"] == "snapshots_share_max"
     go_on.set()
     await asyncio.gather(*creating)
 
 
 async def test_callers_without_a_principal_may_have_all():
     bench = Bench()
-    for _ in range(KEPT_MAX):
+    for _ in range(SNAPSHOTS_MAX):
         await bench.opened("")
-    assert (await refused(bench.opened("")))["limit"] == "snapshots"
+    assert (await refused(bench.opened("")))["limit"] == "snapshots_max"
