@@ -11,6 +11,7 @@ from tests.golden.content import (
     bulk_log_content,
     feed_content,
     labels_content,
+    limits_content,
     log_content,
     owners_content,
     returns_content,
@@ -30,6 +31,7 @@ def main():
     formats = FORMATS[HIGHEST]
     with tempfile.TemporaryDirectory() as folder:
         wanted = {
+            f"limits/v{int(HIGHEST)}/limits.json": limits_content,
             f"log/v{int(HIGHEST)}/entries.json": log_content,
             f"log/v{int(HIGHEST)}/acts.json": acts_content,
             f"log/v{int(HIGHEST)}/owners.json": owners_content,

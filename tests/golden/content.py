@@ -111,6 +111,22 @@ def shown(command):
     return {field.name: repr(getattr(command, field.name)) for field in fields(command)}
 
 
+def limits_content():
+    """Return the limits of the queue that affect results, by name.
+
+    Replicas of different releases apply the same entries, so a limit may change only with the
+    cluster version. ``Limits`` has the limits that affect only memory use behind the others.
+    """
+    names = [field.name for field in fields(Limits)]
+    results = names[: names.index("head_entries_max")]
+    return json.dumps({name: getattr(Limits(), name) for name in results}, indent=1)
+
+
+def read_limits(text):
+    """Check that the limits of a golden file are in force."""
+    assert limits_content() == text.rstrip(), "a changed limit needs a new cluster version"
+
+
 def log_content():
     """Return one entry for each example of a command, and what it means."""
     rows = {}

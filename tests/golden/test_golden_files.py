@@ -11,11 +11,19 @@ from taskraft_service.versions import (
     SnapshotVersion,
     StateVersion,
 )
-from tests.golden.content import read_feed, read_log, read_snapshot, read_snapshot_file, read_state
+from tests.golden.content import (
+    read_feed,
+    read_limits,
+    read_log,
+    read_snapshot,
+    read_snapshot_file,
+    read_state,
+)
 from tests.golden.digests import DIGESTS, FOLDER, digest_of, files, listed
 
-READERS = {"log": read_log, "state": read_state, "feed": read_feed}
+READERS = {"limits": read_limits, "log": read_log, "state": read_state, "feed": read_feed}
 VERSIONS = {
+    "limits": ClusterVersion,
     "log": ClusterVersion,
     "state": StateVersion,
     "feed": FeedVersion,
