@@ -22,6 +22,7 @@ from bench.cells import ALL, FLOOR, FLOOR_FILL, QUICK, Cell
 from bench.load_generator import BINARY, LoadFailed, Run, Window, execute
 from bench.machine import describe
 from bench.servers import Server
+from bench.worst.__main__ import main as measure_worst
 from tools.local_cluster import LocalCluster
 
 DATA: Final = Path("var/bench")
@@ -29,6 +30,7 @@ DATA: Final = Path("var/bench")
 in memory."""
 
 FLOOR_NODES: Final = 0
+WORST_REQUESTS: Final = "worst"
 NORMAL_WINDOW: Final = Window(warm_up_ms=400, duration_ms=1_500)
 QUICK_WINDOW: Final = Window(warm_up_ms=300, duration_ms=1_000)
 
@@ -111,7 +113,11 @@ def parse_arguments() -> argparse.Namespace:
         "--quick", action="store_true", help="only a few cells, once: about one minute"
     )
     parser.add_argument("--nodes", default="0,1,3", help="cluster sizes; 0: empty handlers (0,1,3)")
-    parser.add_argument("--only", default="", help="names of cells, separated by commas")
+    parser.add_argument(
+        "--only",
+        default="",
+        help=f"names of cells, separated by commas; {WORST_REQUESTS}: the most expensive requests",
+    )
     parser.add_argument(
         "--repetitions", type=int, default=0, help="number of repetitions (3; quick: 1)"
     )
@@ -124,6 +130,9 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     """Measure, print, save; return the exit status."""
     arguments = parse_arguments()
+    if arguments.only == WORST_REQUESTS:
+        measure_worst(())
+        return 0
     if not BINARY.exists():
         print(f"{BINARY} is missing: run `make load` (needs Go)", file=sys.stderr)
         return 1

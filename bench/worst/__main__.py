@@ -1,10 +1,11 @@
 """Send the most expensive request of each method to a full cluster, and print what they cost.
 
 Three processes on loopback hold many objects. Another client puts one task every 20 ms. For each
-method, the report has the duration of the call, the puts of the other client meanwhile, and the
-runs of the leader's event loop above 10 and above 100 ms of CPU time::
+method, the report has the duration of the call, the puts of the other client meanwhile, the runs of
+the event loops of all nodes above 10 and above 100 ms of CPU time, and the longest run since the
+start of the nodes::
 
-    python -m bench.worst                             # 10 000 of each object, 1 000 000 tasks
+    make bench ARGS="--only worst"                    # 10 000 of each object, 1 000 000 tasks
     python -m bench.worst --objects 1000 --tasks 100000 --only KickTasks PutTasks
 """
 
@@ -16,6 +17,8 @@ import re
 import tempfile
 import time
 import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,31 +34,46 @@ from taskraft_service.limits import MESSAGE_BYTES_MAX
 from tools.local_cluster import LocalCluster
 from tools.local_node import Node
 
-PUTS_AFTER: Final = 5
+PUTS_AFTER: Final = 20
 """Number of puts of the other client that are awaited after a call, which may have left work."""
 _LONG_RUNS: Final = re.compile(
     r'^taskraft_loop_long_runs_total\{.*over="(\w+)".*\} ([0-9.]+)', re.MULTILINE
 )
+_LONGEST_RUN: Final = re.compile(r"^taskraft_loop_longest_run_seconds (\S+)", re.MULTILINE)
 
 
-def long_runs(node: Node) -> dict[str, int]:
-    """Return the number of long runs of a node's event loop by their limit."""
-    with urllib.request.urlopen(f"http://{node.http_address}/metrics") as page:
-        text = page.read().decode()
-    counts = {"10ms": 0, "100ms": 0}
-    for over, count in _LONG_RUNS.findall(text):
-        counts[over] += int(float(count))
-    return counts
+@dataclass(frozen=True)
+class LongRuns:
+    """Runs of the event loops of all nodes, since the start of the nodes."""
+
+    over_10_ms: int
+    over_100_ms: int
+    longest_ms: float
+
+    @classmethod
+    def read(cls, nodes: Sequence[Node]) -> LongRuns:
+        """Read the metrics of the nodes."""
+        counts = {"10ms": 0, "100ms": 0}
+        longest = 0.0
+        for node in nodes:
+            with urllib.request.urlopen(f"http://{node.http_address}/metrics") as page:
+                text = page.read().decode()
+            for over, count in _LONG_RUNS.findall(text):
+                counts[over] += int(float(count))
+            longest = max(longest, *map(float, _LONGEST_RUN.findall(text)))
+        return cls(counts["10ms"], counts["100ms"], longest * 1_000)
 
 
-async def measure(stage: Stage, leader: Node, puts: BackgroundPuts, only: list[str]) -> None:
+async def measure(
+    stage: Stage, nodes: Sequence[Node], puts: BackgroundPuts, only: list[str]
+) -> None:
     """Measure each method, and print one line for it."""
     for method in methods_of_the_contract():
         if only and method.name not in only:
             continue
         request = await WORST[method.name](stage)
         await asyncio.to_thread(puts.wait_for, PUTS_AFTER)
-        before, _ = long_runs(leader), puts.taken()
+        before, _ = LongRuns.read(nodes), puts.taken()
         began = time.perf_counter()
         outcome = "OK"
         try:
@@ -63,17 +81,20 @@ async def measure(stage: Stage, leader: Node, puts: BackgroundPuts, only: list[s
         except grpc.aio.AioRpcError as error:
             outcome = error.code().name
         took_ms = (time.perf_counter() - began) * 1_000
+        took_puts_ms = puts.taken()
         await asyncio.to_thread(puts.wait_for, PUTS_AFTER)
-        after = long_runs(leader)
-        runs = ", ".join(f"{after[over] - before[over]} over {over}" for over in before)
+        took_puts_ms += puts.taken()
+        after = LongRuns.read(nodes)
         print(
-            f"{method.name:18} {outcome:18} {took_ms:8.1f} ms; runs: {runs};"
-            f" longest put {max(puts.taken()):.1f} ms",
+            f"{method.name:18} {outcome:18} {took_ms:8.1f} ms;"
+            f" runs: {after.over_10_ms - before.over_10_ms} over 10 ms,"
+            f" {after.over_100_ms - before.over_100_ms} over 100 ms,"
+            f" longest until now {after.longest_ms:.0f} ms; puts: {latency_line(took_puts_ms)}",
             flush=True,
         )
 
 
-async def run(leader: Node, size: Size, only: list[str]) -> None:
+async def run(leader: Node, nodes: Sequence[Node], size: Size, only: list[str]) -> None:
     """Fill the cluster, and measure the methods."""
     options = (("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),)
     async with grpc.aio.insecure_channel(leader.address, options=options) as channel:
@@ -87,16 +108,20 @@ async def run(leader: Node, size: Size, only: list[str]) -> None:
             with puts.going_on():
                 await asyncio.to_thread(puts.wait_for, BASELINE_PUTS)
                 print(f"puts before: {latency_line(puts.taken())}", flush=True)
-                await measure(stage, leader, puts, only)
+                await measure(stage, nodes, puts, only)
 
 
-def main() -> None:
-    """Measure the requests, and print the report."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure the requests, and print the report.
+
+    Args:
+        words: the command line; None: that of the process.
+    """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", choices=WORST, default=[], help="measure some methods")
     parser.add_argument("--objects", type=int, default=10_000, help="number of each object")
     parser.add_argument("--tasks", type=int, default=1_000_000)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     objects = arguments.objects
     size = Size(objects, objects, objects, objects, arguments.tasks)
     with (
@@ -104,7 +129,7 @@ def main() -> None:
         LocalCluster(3, Path(folder, "cluster")) as cluster,
     ):
         leader = cluster.wait_ready()
-        asyncio.run(run(leader, size, arguments.only))
+        asyncio.run(run(leader, cluster.nodes, size, arguments.only))
         after = cluster.wait_ready()
         print("the same leader" if after is leader else "ANOTHER LEADER")
 
