@@ -30,8 +30,10 @@ WorstRequest: TypeAlias = Callable[[Stage], Awaitable[Message]]
 """Prepares the node for the most expensive request of a method, and returns this request."""
 
 FILTER: Final = " OR ".join(f'type = "*a*b*c{number}"' for number in range(64))
-"""A filter with many comparisons, which matches no task."""
-PATTERNS: Final = tuple(f"tube.{number:03}*" for number in range(limits.NAMES_MAX))
+"""A filter with many comparisons, which matches no task. Each comparison reads the whole type of
+the tasks of ``FILLED``."""
+PATTERN_STEPS: Final = 6
+"""Upper limit of the steps for one name and one pattern of ``_patterns``."""
 HEADERS: Final = {f"header{number}": b"x" * 64 for number in range(32)}
 FAILURE: Final = task_pb2.Failure(type="x" * 200, message="x" * 4_000)
 LINEARIZABLE: Final = task_pb2.Consistency(level=task_pb2.Consistency.LINEARIZABLE)
@@ -48,6 +50,16 @@ def _always(message: Message) -> WorstRequest:
         return message
 
     return request
+
+
+def _patterns(names: int, most: int) -> list[str]:
+    """Return patterns without a fixed beginning or end, which match none of the names.
+
+    The node compares each name with each piece of each pattern, so the number of patterns is
+    limited by the steps of one request.
+    """
+    number = min(most, limits.REQUEST_STEPS_MAX // (names * PATTERN_STEPS) - 2)
+    return [f"*t*e*.*{place}x*" for place in range(number)]
 
 
 def _ids(ids: list[int]) -> task_pb2.TaskSelector:
@@ -85,7 +97,7 @@ async def _put(stage: Stage) -> Message:
 
 async def _take(stage: Stage) -> Message:
     tube, _ = await stage.tube_of(limits.TAKE_TASKS_MAX)
-    patterns = [f"tube.{number:03}*" for number in range(limits.TAKE_SOURCES_MAX - 1)]
+    patterns = _patterns(2 * stage.size.tubes, limits.TAKE_SOURCES_MAX - 1)
     sources = [task_pb.TakeSource(tube=name) for name in (*patterns, tube)]
     return task_pb.TakeTasksRequest(
         sources=sources, tasks_max=limits.TAKE_TASKS_MAX, ttr_ms=LEASE_MS, wait_ms=0
@@ -235,6 +247,18 @@ async def _truncate(stage: Stage) -> Message:
     return tube_pb.TruncateTubeRequest(name=tube)
 
 
+async def _list_tubes(stage: Stage) -> Message:
+    names = _patterns(2 * stage.size.tubes, limits.NAMES_MAX)
+    return tube_pb.ListTubesRequest(names=names, page_size=limits.PAGE_SIZE_MAX)
+
+
+async def _statistics(stage: Stage) -> Message:
+    tubes = [*_patterns(2 * stage.size.tubes, limits.NAMES_MAX - 1), "*"]
+    return tube_pb.GetStatisticsRequest(
+        tubes=tubes, transitions=True, page_size=limits.PAGE_SIZE_MAX
+    )
+
+
 async def _release_all(stage: Stage) -> Message:
     tube, _ = await stage.tube_of(MANY)
     for _ in range(MANY // limits.TAKE_TASKS_MAX):
@@ -276,6 +300,11 @@ async def _start_group(stage: Stage) -> Message:
     await stage.groups.CreateGroup(group_pb.CreateGroupRequest(group=held))
     await stage.tube_of(MANY, group=name)
     return group_pb.StartGroupRequest(name=name)
+
+
+async def _list_groups(stage: Stage) -> Message:
+    names = _patterns(2 * stage.size.groups, limits.NAMES_MAX)
+    return group_pb.ListGroupsRequest(names=names, page_size=limits.PAGE_SIZE_MAX)
 
 
 async def _cancel_group(stage: Stage) -> Message:
@@ -378,12 +407,8 @@ WORST: Final[Mapping[str, WorstRequest]] = {
     "DropTube": _drop_tube,
     "TruncateTube": _truncate,
     "ReleaseAll": _release_all,
-    "ListTubes": _always(tube_pb.ListTubesRequest(names=PATTERNS, page_size=limits.PAGE_SIZE_MAX)),
-    "GetStatistics": _always(
-        tube_pb.GetStatisticsRequest(
-            tubes=PATTERNS, transitions=True, page_size=limits.PAGE_SIZE_MAX
-        )
-    ),
+    "ListTubes": _list_tubes,
+    "GetStatistics": _statistics,
     "GetHistory": _always(
         tube_pb.GetHistoryRequest(
             tubes=[f"tube.{number:05}" for number in range(100)], total=True, samples_max=720
@@ -403,12 +428,7 @@ WORST: Final[Mapping[str, WorstRequest]] = {
     "CancelGroup": _cancel_group,
     "SetEndTask": _end_task,
     "GetGroup": _get_group,
-    "ListGroups": _always(
-        group_pb.ListGroupsRequest(
-            names=[f"new-{number:03}*" for number in range(limits.NAMES_MAX)],
-            page_size=limits.PAGE_SIZE_MAX,
-        )
-    ),
+    "ListGroups": _list_groups,
     "CreateSchedule": _create_schedule,
     "UpdateSchedule": _update_schedule,
     "DeleteSchedule": _delete_schedule,

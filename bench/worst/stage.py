@@ -30,6 +30,8 @@ LEASE_MS: Final = 3_600_000
 NEVER: Final = "0 0 1 1 *"
 FILLED: Final = "filled"
 """The tube with most of the tasks."""
+FILLED_TYPE: Final = "ab" * 64
+"""Type of the tasks of ``FILLED``."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Stage:
     async def fill(self) -> None:
         """Create the objects."""
         await self.create_tube(FILLED)
-        await self.put(FILLED, self.size.tasks)
+        await self.put(FILLED, self.size.tasks, type=FILLED_TYPE)
         await _each(self.size.tubes, lambda number: self.create_tube(f"tube.{number:05}"))
         await _each(self.size.sessions, self._open_session)
         await _each(self.size.schedules, self._create_schedule)
