@@ -22,6 +22,13 @@ REQUEST_ID_BYTES_MAX: Final = 64
 CLIENT_ID_BYTES_MAX: Final = 128
 DEPENDENCIES_MAX: Final = 100
 """Maximum number of tasks that one task depends on."""
+PUT_DEPENDENCIES_MAX: Final = 2_000
+"""Maximum number of dependencies of all tasks of one put or batch."""
+PUT_HEADERS_MAX: Final = 40_000
+"""Maximum number of headers of all tasks of one put or batch."""
+UPDATE_HEADERS_MAX: Final = 2_000
+"""Maximum number of headers that all changes of tasks in one request set, and of those that they
+remove."""
 KEY_PARTS_MAX: Final = 8
 KEY_BYTES_MAX: Final = 256
 """Maximum total size of the parts of a unique key."""
@@ -43,6 +50,8 @@ TAKE_SOURCES_MAX: Final = 64
 TAKE_TYPES_MAX: Final = 64
 SOURCE_WEIGHT_MAX: Final = 1_000_000
 SELECTOR_IDS_MAX: Final = 1_000
+SWEEP_IDS_MAX: Final = 10_000
+"""Maximum number of ids of one bulk sweep."""
 SESSIONS_PER_KEEP_MAX: Final = 1_000
 PAGE_SIZE_MAX: Final = 1_000
 TASKS_PAGE_SIZE_DEFAULT: Final = 100
@@ -65,6 +74,7 @@ WAITING_STEPS_MAX: Final = 50_000
 """Maximum number of steps that compare a new tube with the patterns of all waiting consumers."""
 WAITING_STEPS_SHARE_MAX: Final = 37_500
 """Maximum number of these steps for the consumers of one principal."""
+BATCH_OPERATIONS_MAX: Final = 100
 BATCH_ITEMS_MAX: Final = 1_000
 """Maximum number of tasks, lease tokens, ids and keys of all operations of one ExecuteBatch."""
 

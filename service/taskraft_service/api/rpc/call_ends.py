@@ -19,21 +19,19 @@ from typing import Final, TypeAlias
 import grpc
 import grpc.aio
 
-from taskraft.v1 import error_pb2
 from taskraft_replication.background import Background
 from taskraft_service.access.caller import Caller
 from taskraft_service.api.rpc.calls_at_leader import CancellableCall, EndsAtLeader
 from taskraft_service.api.rpc.forwarding_metadata import forwarding_metadata
+from taskraft_service.api.rpc.list_maxima import ENDED_CALLS_MAX
 from taskraft_service.api.rpc.live_calls import LiveCalls
 from taskraft_service.api.rpc.methods import parse_request
-from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.stubs.forwarding.v1 import forwarding_pb2 as pb
 
 END_CALLS_PATH: Final = "/taskraft.forwarding.v1.ForwardingService/EndCalls"
 CALL_KEY: Final = "x-taskraft-call-key"
 """Metadata key of the key of a forwarded call that the leader can end."""
-KEYS_MAX: Final = 1_000
-"""Maximum number of calls that one request ends."""
 CANCELLED_AT_ONCE: Final = 100
 """Maximum number of calls that are cancelled in one iteration of the event loop."""
 CONFIRMATION_SECONDS: Final = 0.8
@@ -61,10 +59,9 @@ def end_calls(raw: bytes, live: LiveCalls, caller: Caller) -> bytes:
         CallRefused: INVALID_FIELD.
     """
     keys = parse_request(pb.EndCallsRequest, raw).keys
-    if len(keys) > KEYS_MAX:
-        raise CallRefused(
-            error_pb2.Error.INVALID_FIELD, f"keys: {len(keys)} keys, at most {KEYS_MAX}"
-        )
+    violations = Violations()
+    violations.check_count("keys", keys, ENDED_CALLS_MAX)
+    violations.raise_if_any()
     for key in keys:
         live.end_forwarded(key, caller.name)
     return pb.EndCallsResponse().SerializeToString()
@@ -96,8 +93,8 @@ class CallEnds:
             callers[call.caller.name] = call.caller
             keys.setdefault((call.channel, call.caller.name), []).append(call.key)
         for (channel, name), own in keys.items():
-            for first in range(0, len(own), KEYS_MAX):
-                some = own[first : first + KEYS_MAX]
+            for first in range(0, len(own), ENDED_CALLS_MAX):
+                some = own[first : first + ENDED_CALLS_MAX]
                 self._requests.start(_end(channel, callers[name], some))
 
     def end_one(

@@ -22,8 +22,10 @@ LONG_REQUEST_BYTES: Final = 1 << 18
 """Size above which a request is received, counted and hashed in several turns of the event loop."""
 SLICE_FIELDS: Final = 8_000
 """Number of fields between two turns of the event loop; they take a few milliseconds."""
-NUMBER_BYTES: Final = 10
-"""So many bytes of a list of numbers count as one field; no number is longer."""
+NUMBER_BYTES_MAX: Final = 10
+"""Maximum size of one number in a list of numbers."""
+LAST_BYTES: Final = bytes(range(0x80))
+"""The bytes that end a number; the other bytes of a number are higher."""
 WIDTHS: Final = {wire.FIXED64: 8, wire.FIXED32: 4, 3: 0, 4: 0}
 """Size in bytes of a field, by its wire type. Types 3 and 4 begin and end a group, and the fields
 between them count like other fields."""
@@ -74,9 +76,18 @@ async def _count_fields(raw: bytes, kind: type[Message]) -> None:
             if number in messages:
                 waiting.append((begin, min(at, end), _shape(messages[number])))
             elif number in lists:
-                count += (at - begin) // NUMBER_BYTES
+                count += _numbers(raw, begin, at)
     if count > MESSAGE_FIELDS_MAX:
         raise _too_many()
+
+
+def _numbers(raw: bytes, begin: int, end: int) -> int:
+    """Return how many numbers a list has, or at least how many if there are too many."""
+    least = (end - begin) // NUMBER_BYTES_MAX
+    if least > MESSAGE_FIELDS_MAX:
+        return least
+    content = raw[begin:end]
+    return len(content) - len(content.translate(None, LAST_BYTES))
 
 
 def _next_field(raw: bytes, at: int) -> tuple[int, int, int]:

@@ -22,6 +22,7 @@ from taskraft_service.access.audit import log_denied
 from taskraft_service.access.caller import ANONYMOUS, Caller
 from taskraft_service.access.permission_rules import MANAGING, OF_OPERATORS, managed_names
 from taskraft_service.access.permissions import ANY_TUBE, Verb
+from taskraft_service.api.rpc.list_maxima import SHORT_REQUEST_BYTES, check_lists
 from taskraft_service.api.rpc.request_steps import RequestSteps
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
@@ -310,13 +311,14 @@ class ServiceMethods:
 
 
 def parse_request(message: type[M], raw: bytes) -> M:
-    """Return the parsed request.
+    """Return the parsed request, whose lists may be walked.
 
     Raises:
-        CallRefused: INVALID_FIELD, with the text of this service instead of the parser's.
+        CallRefused: INVALID_FIELD, with the text of this service instead of the parser's, or
+            because a list is too long.
     """
     try:
-        return message.FromString(raw)
+        request = message.FromString(raw)
     except DecodeError as error:
         name = message.DESCRIPTOR.full_name
         raise CallRefused(
@@ -324,3 +326,6 @@ def parse_request(message: type[M], raw: bytes) -> M:
             f"the request is not a valid {name}",
             {"message": name},
         ) from error
+    if len(raw) > SHORT_REQUEST_BYTES:
+        check_lists(request, raw)
+    return request

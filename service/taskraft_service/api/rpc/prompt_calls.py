@@ -14,14 +14,13 @@ from time import monotonic
 from typing import Any, Final
 
 from taskraft_service.api.rpc.call_load import CallCounts, CallLoad
+from taskraft_service.api.rpc.list_maxima import SHORT_REQUEST_BYTES
 from taskraft_service.api.rpc.method_table import Refusal, UnaryHandle
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ProposedCall
 from taskraft_service.api.rpc.server_context import ServerContext
 from taskraft_service.leader.command_submitter import CommandOutcome, NotProposed
 from taskraft_service.leader.leadership import LeadershipTracker
 
-PROMPT_BYTES_MAX: Final = 4 * 1024
-"""Maximum size of a request that is served without a task; checking one takes below 1 ms."""
 LEADER_KEY: Final = "x-taskraft-leader"
 """Metadata key of the address of the leader."""
 
@@ -134,7 +133,7 @@ class PromptMethod:
         """
         load, size = self.load, len(raw)
         if (
-            size > PROMPT_BYTES_MAX
+            size > SHORT_REQUEST_BYTES
             or load.is_draining
             or load.calls >= load.calls_max
             or load.held_bytes + size > load.bytes_max

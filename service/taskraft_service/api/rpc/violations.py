@@ -148,9 +148,9 @@ class Violations:
 
     def check_nonempty(self, path: str, items: Sized, most: int) -> None:
         """Check the number of items in a list that must not be empty."""
-        if not 1 <= len(items) <= most:
-            text = f"{len(items)} items, not 1 to {most}"
-            self.add(path, text, {"value": str(len(items)), "limit": f"1..{most}"})
+        if not items:
+            self.add(path, f"0 items, not 1 to {most}", {"value": "0", "limit": f"1..{most}"})
+        self.check_count(path, items, most)
 
     def check_text(self, path: str, text: str, bytes_max: int) -> None:
         """Check the length of a text in UTF-8."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
@@ -25,8 +24,6 @@ from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.queue.operations.batch import BatchOutcome, BatchResult
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.queue.operations.settlements import SettleResult
-
-BATCH_OPERATIONS_MAX: Final = 100
 
 
 class BatchHandler:
@@ -140,9 +137,9 @@ def check_batch(
     """
     violations = Violations()
     violations.check_request_id(request.request_id, request.client_id)
-    violations.check_nonempty("operations", request.operations, BATCH_OPERATIONS_MAX)
+    violations.check_nonempty("operations", request.operations, limits.BATCH_OPERATIONS_MAX)
     tasks = items = 0
-    for place, operation in enumerate(request.operations[:BATCH_OPERATIONS_MAX]):
+    for place, operation in enumerate(request.operations[: limits.BATCH_OPERATIONS_MAX]):
         path = f"operations[{place}]"
         kind = operation.WhichOneof("operation")
         if kind is None:

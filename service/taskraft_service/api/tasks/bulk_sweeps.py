@@ -23,7 +23,7 @@ from taskraft_service.api.tasks.selection_checks import check_filter
 from taskraft_service.command_codecs.bulk_sweeps import START_BULK_SWEEP, STOP_BULK_SWEEP
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.leader.bulk_runner import bounded_filter
-from taskraft_service.limits import PAGE_SIZE_MAX
+from taskraft_service.limits import PAGE_SIZE_MAX, SWEEP_IDS_MAX
 from taskraft_service.queue.entities.bulk_sweep import BulkSweep
 from taskraft_service.queue.entities.refusal import Reason
 from taskraft_service.queue.operations.bulk_sweeps import BulkSweepResult
@@ -31,7 +31,6 @@ from taskraft_service.queue.state.bulk_sweeps import no_sweep
 from taskraft_service.stubs.log.v1 import log_pb2
 
 FILTER_BYTES_MAX: Final = 1_900
-IDS_MAX: Final = 10_000
 RATE_MAX: Final = 10_000
 REASON_BYTES_MAX: Final = 200
 HIGHEST_ID: Final = (1 << 63) - 1
@@ -187,8 +186,7 @@ def _check_start(request: pb.StartBulkSweepRequest) -> None:
     violations.check_text("bury_reason", request.bury_reason, REASON_BYTES_MAX)
     if request.ids and request.filter:
         violations.add("ids", "cannot be given together with filter")
-    if len(request.ids) > IDS_MAX:
-        violations.add("ids", f"{len(request.ids)} ids, more than {IDS_MAX}")
+    violations.check_count("ids", request.ids, SWEEP_IDS_MAX)
     if any(one < 1 for one in request.ids):
         violations.add("ids", "an id is below 1")
     if request.action not in _Action.Action.values() or not request.action:

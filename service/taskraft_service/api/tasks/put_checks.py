@@ -171,7 +171,7 @@ def _check_dependencies(
     if not count:
         return
     if count > limits.DEPENDENCIES_MAX:
-        violations.check_range(f"{path}.depends_on", count, 0, limits.DEPENDENCIES_MAX)
+        violations.check_count(f"{path}.depends_on", spec.depends_on, limits.DEPENDENCIES_MAX)
         return
     if spec.on_conflict in _CHANGING_POLICIES:
         violations.add(

@@ -57,8 +57,7 @@ class HistoryHandler:
         violations = Violations()
         violations.check_choice("step_ms", request.step_ms, (0, *self._rings))
         violations.check_range("samples_max", request.samples_max, 0, COARSE_SAMPLES)
-        if len(request.tubes) > TUBES_MAX:
-            violations.add("tubes", f"{len(request.tubes)} names, more than {TUBES_MAX}")
+        violations.check_count("tubes", request.tubes, TUBES_MAX)
         for place, name in enumerate(request.tubes):
             violations.check_tube(f"tubes[{place}]", name)
         violations.raise_if_any()

@@ -8,7 +8,8 @@ import pytest
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import ANONYMOUS, PermissionDenied, Unauthenticated
-from taskraft_service.api.rpc.call_ends import KEYS_MAX, end_calls
+from taskraft_service.api.rpc.call_ends import end_calls
+from taskraft_service.api.rpc.list_maxima import ENDED_CALLS_MAX
 from taskraft_service.api.rpc.live_calls import LiveCall, LiveCalls, PrincipalShares, share_of
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.stubs.forwarding.v1 import forwarding_pb2
@@ -202,7 +203,7 @@ async def test_the_node_that_forwarded_a_call_ends_it_by_its_key(caller):
     bench = Bench()
     ended, other = (bench.open(caller, is_stream=False, key=key) for key in ("k-1", "k-2"))
     await asyncio.sleep(0)
-    keys = [*(f"x-{number}" for number in range(KEYS_MAX - 1)), "k-1"]
+    keys = [*(f"x-{number}" for number in range(ENDED_CALLS_MAX - 1)), "k-1"]
     end_calls(forwarding_pb2.EndCallsRequest(keys=keys).SerializeToString(), bench.live, caller)
     assert (await ended).reason == error_pb2.Error.DRAINING
     assert not other.done()
@@ -221,7 +222,7 @@ async def test_a_key_ends_no_call_of_another_principal():
 
 
 def test_a_request_ends_a_bounded_number_of_calls():
-    keys = ["k"] * (KEYS_MAX + 1)
+    keys = ["k"] * (ENDED_CALLS_MAX + 1)
     request = forwarding_pb2.EndCallsRequest(keys=keys).SerializeToString()
     with pytest.raises(CallRefused) as refused:
         end_calls(request, Bench().live, ANONYMOUS)

@@ -8,8 +8,9 @@ import pytest
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.call_load import CallCounts
+from taskraft_service.api.rpc.list_maxima import SHORT_REQUEST_BYTES
 from taskraft_service.api.rpc.methods import ProposedCall
-from taskraft_service.api.rpc.prompt_calls import LEADER_KEY, PROMPT_BYTES_MAX, PromptMethod
+from taskraft_service.api.rpc.prompt_calls import LEADER_KEY, PromptMethod
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.leader.command_submitter import NotProposed, OutcomeUnknown
 from tests.service.api.rpc.call_loads import call_load
@@ -98,7 +99,7 @@ async def test_a_call_that_cannot_be_begun_is_left_to_its_handler(hindrance):
     if hindrance == "refused":
         bench.method.error = CallRefused(error_pb2.Error.INVALID_FIELD, "tube: empty")
     bench.method.waits = hindrance == "waits"
-    assert bench.begin(b"x" * (PROMPT_BYTES_MAX + (hindrance == "long"))) is None
+    assert bench.begin(b"x" * (SHORT_REQUEST_BYTES + (hindrance == "long"))) is None
     assert bench.held == (0, 0)
     assert not bench.method.begun
 

@@ -235,7 +235,8 @@ class TaskSpec(_message.Message):
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
         """Headers: the W3C trace context ("traceparent", "tracestate") and the user's own. A name has 1
-        to 128 bytes; names and values together have at most 8 KiB.
+        to 128 bytes; names and values together have at most 8 KiB. All tasks of a put or batch together
+        have at most 40 000 headers.
         """
 
     @_builtins.property
@@ -258,10 +259,11 @@ class TaskSpec(_message.Message):
 
     @_builtins.property
     def depends_on(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dependency]:
-        """Tasks that must be acknowledged before this task becomes ready, at most 100. Until then the
-        task is HELD, and its delay starts when the last dependency ends. Refused together with the
-        conflict policies RESTART_IF_FINISHED and REPLACE_IF_WAITING, in temporary tubes, and for the
-        tasks of schedules and the end tasks of groups.
+        """Tasks that must be acknowledged before this task becomes ready, at most 100, and at most 2 000
+        for all tasks of a put or batch together. Until then the task is HELD, and its delay starts when
+        the last dependency ends. Refused together with the conflict policies RESTART_IF_FINISHED and
+        REPLACE_IF_WAITING, in temporary tubes, and for the tasks of schedules and the end tasks of
+        groups.
         """
 
     def __init__(
@@ -962,11 +964,13 @@ class TaskUpdate(_message.Message):
     """New time to run, from the next take on. 0 is refused, as in TaskSpec."""
     @_builtins.property
     def headers_set(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
-        """Headers to add or replace. Other headers stay."""
+        """Headers to add or replace, at most 1 000, and at most 2 000 for all settlements of a request
+        together. Other headers stay.
+        """
 
     @_builtins.property
     def headers_remove(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the headers to remove, at most 1 000. A name must not also be in headers_set."""
+        """Names of the headers to remove, with the same maxima. A name must not also be in headers_set."""
 
     def __init__(
         self,
