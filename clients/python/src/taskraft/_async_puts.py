@@ -19,7 +19,7 @@ from taskraft._handler_slots import waiting_for_tasks
 from taskraft._leader_caller import chosen_request_id
 from taskraft._payload import Payload
 from taskraft._planned_task import PlannedTask, plan_task
-from taskraft._put_messages import SPEC_BYTES, put_messages, spec_of_item
+from taskraft._put_messages import counted_bytes, put_messages, spec_of_item
 from taskraft._put_options import PutOptions, spec_of, spec_template
 from taskraft._request_batcher import raise_refused, single_outcome
 from taskraft._task import Task
@@ -273,7 +273,7 @@ class AsyncPuts(AsyncWaits):
     ) -> list[ItemOutcome[int]]:
         connection = self._connection
         connection.check_usable()
-        size_bytes = sum(len(spec.payload) for spec in specs) + SPEC_BYTES * len(specs)
+        size_bytes = sum(map(counted_bytes, specs))
         deadline = connection.deadline(timeout)
         return await connection.puts(self.name).submit(specs, size_bytes, deadline)
 

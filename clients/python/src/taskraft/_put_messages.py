@@ -15,7 +15,21 @@ if TYPE_CHECKING:
     from taskraft.v1 import task_pb2
 
 SPEC_BYTES: Final = 16
-"""Approximate size of a task in a message, without payload and headers."""
+"""Approximate size of a task in a message, without payload, headers and dependencies."""
+HEADER_BYTES: Final = 64
+"""Size with which a header counts: the tasks of one message have at most 40 000 headers."""
+DEPENDENCY_BYTES: Final = 1024
+"""Size with which a dependency counts: the tasks of one message have at most 2 000 dependencies."""
+
+
+def counted_bytes(spec: task_pb2.TaskSpec) -> int:
+    """Return the size in bytes with which a task counts in a message."""
+    return (
+        len(spec.payload)
+        + SPEC_BYTES
+        + HEADER_BYTES * len(spec.headers)
+        + DEPENDENCY_BYTES * len(spec.depends_on)
+    )
 
 
 def spec_of_item(
@@ -49,7 +63,7 @@ class _SpecPacker:
         """Add a task; return whether the message is full."""
         spec = spec_of_item(self._tube, payload, self._shared)
         self._specs.append(spec)
-        self._size_bytes += len(spec.payload) + SPEC_BYTES
+        self._size_bytes += counted_bytes(spec)
         return len(self._specs) >= MESSAGE_ITEMS_MAX or self._size_bytes >= MESSAGE_BYTES_MAX
 
     def take(self) -> list[task_pb2.TaskSpec]:
