@@ -73,6 +73,8 @@ async def _count_fields(raw: bytes, kind: type[Message]) -> None:
                 number, begin, at = _next_field(raw, at)
             except wire.WireMalformed:
                 break
+            if begin == at:
+                continue
             if number in messages:
                 waiting.append((begin, min(at, end), _shape(messages[number])))
             elif number in lists:

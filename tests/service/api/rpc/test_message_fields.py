@@ -1,5 +1,7 @@
 """A message with too many fields is refused before it is parsed."""
 
+import asyncio
+
 import pytest
 
 from taskraft.v1 import task_service_pb2 as pb
@@ -8,12 +10,14 @@ from taskraft_service import wire
 from taskraft_service.api.rpc.message_fields import SLICE_FIELDS, begin_long_message
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import MESSAGE_FIELDS_MAX
+from tests.bench.test_worst_requests import LongestRun
 from tests.turns import count_turns
 
 PUT = pb.PutTasksRequest
 BATCH = pb.ExecuteBatchRequest
 DELETE = pb.DeleteTasksRequest
 EMPTY_TASK = b"\x1a\x00"
+CALLS_PER_FIELD_MAX = 10
 MANY = EMPTY_TASK * (MESSAGE_FIELDS_MAX + 1)
 
 
@@ -58,6 +62,13 @@ async def test_a_message_with_too_many_fields_is_refused(bomb):
     assert refused.value.metadata["limit"] == str(MESSAGE_FIELDS_MAX)
     is_one_field = bomb.startswith("a list of")
     assert turns.count >= (1 if is_one_field else MESSAGE_FIELDS_MAX // SLICE_FIELDS)
+
+
+async def test_empty_messages_are_counted_in_slices():
+    raw = EMPTY_TASK * MESSAGE_FIELDS_MAX
+    with LongestRun() as longest:
+        assert await asyncio.create_task(begin_long_message(raw, PUT)) is None
+    assert longest.calls <= CALLS_PER_FIELD_MAX * SLICE_FIELDS
 
 
 async def test_the_content_of_payloads_does_not_count():
