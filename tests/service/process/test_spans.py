@@ -1,5 +1,6 @@
 """A node creates spans for calls, commands and tasks, below the spans of its clients."""
 
+import grpc.aio
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -16,6 +17,7 @@ from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.process import tracing
 from taskraft_service.process.metrics.page import OPEN_METRICS_FORM, TEXT_FORM, MetricsPage
 from taskraft_service.process.spans.log_ids import add_trace_ids
+from tests.bench.test_worst_requests import LongestRun
 from tests.service.conftest import config_in, create, put, running
 from tests.turns import turns_until
 
@@ -154,6 +156,14 @@ async def test_a_refused_call_has_a_span_with_an_error(traced, exporter):
         with pytest.raises(errors.TubeNotFound):
             await client.tube("missing").put("x")
     assert (await named(exporter, f"{SERVICE}/PutTasks")).status.status_code is StatusCode.ERROR
+
+
+async def test_the_tasks_of_a_put_with_too_many_are_not_looked_at(traced):
+    path, metadata = f"/{SERVICE}/PutTasks", (("traceparent", TRACEPARENT),)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{traced.server.client_port}") as channel:
+        with LongestRun() as longest, pytest.raises(grpc.aio.AioRpcError, match="more than 1000"):
+            await channel.unary_unary(path)(b"\x1a\x00" * 100_000, metadata=metadata)
+    assert longest.calls <= 10_000
 
 
 async def test_the_duration_of_a_sampled_call_has_its_trace_as_exemplar(traced, exporter):

@@ -11,9 +11,10 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
+from google.protobuf.message import Message
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode
@@ -21,8 +22,11 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 from taskraft.v1 import task_pb2, task_service_pb2
 from taskraft_service.api.rpc.call_load import CallCounts
 from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY
+from taskraft_service.api.rpc.message_fields import LONG_REQUEST_BYTES, begin_long_message
 from taskraft_service.api.rpc.method_table import UnaryHandle
+from taskraft_service.api.rpc.methods import parse_request
 from taskraft_service.api.rpc.server_context import ServerContext
+from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.command_submitter import AppliedCommand, CommandSubmitter
 from taskraft_service.process.spans.trace_links import caller_of, creation_of, creations_of
@@ -40,6 +44,7 @@ PUT: Final = f"{_SERVICE}PutTasks"
 TAKE: Final = f"{_SERVICE}TakeTasks"
 SETTLE: Final = f"{_SERVICE}SettleTasks"
 
+M = TypeVar("M", bound=Message)
 PutListener = Callable[[str, int, SpanContext], None]
 """Called with the tube, the id and the trace context of each sampled new task."""
 
@@ -54,6 +59,17 @@ class _Request(NamedTuple):
 
 
 _NOTHING: Final = _Request(())
+
+
+async def _parsed(message: type[M], raw: bytes) -> M:
+    """Return a request whose lists may be walked.
+
+    Raises:
+        CallRefused: the request is malformed, or too large.
+    """
+    if len(raw) > LONG_REQUEST_BYTES:
+        await begin_long_message(raw, message)
+    return parse_request(message, raw)
 
 
 class CallSpans:
@@ -87,7 +103,7 @@ class CallSpans:
         async def traced(raw: bytes, context: ServerContext) -> bytes | None:
             metadata = dict(context.invocation_metadata() or ())
             caller = caller_of(metadata)
-            request = self._request_of(path, raw)
+            request = await self._request_of(path, raw)
             contexts = [one for one in (caller, *request.contexts) if one is not None]
             if not contexts and path != TAKE:
                 return await handle(raw, context)
@@ -115,17 +131,17 @@ class CallSpans:
 
         return traced
 
-    def _request_of(self, path: str, raw: bytes) -> _Request:
+    async def _request_of(self, path: str, raw: bytes) -> _Request:
         """Return the attributes of the span of a call; a malformed request has none."""
         try:
             if path == PUT:
-                put = task_service_pb2.PutTasksRequest.FromString(raw)
+                put = await _parsed(task_service_pb2.PutTasksRequest, raw)
                 return _Request(_first(creations_of(put.tasks)), put.tasks, put.tube)
             if path == SETTLE:
-                settle = task_service_pb2.SettleTasksRequest.FromString(raw)
+                settle = await _parsed(task_service_pb2.SettleTasksRequest, raw)
                 tokens = (token for one in settle.settlements for token in one.tokens)
                 return _Request(self.creations(tokens))
-        except ValueError:  # google.protobuf.message.DecodeError; the handler refuses the call
+        except CallRefused:  # the handler refuses the call too
             return _NOTHING
         return _NOTHING
 
