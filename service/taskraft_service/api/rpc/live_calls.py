@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,8 @@ from taskraft_service.api.rpc.methods import parse_request
 from taskraft_service.api.rpc.status import CallRefused
 
 CHECKED_AT_ONCE: Final = 100
-"""Maximum number of calls that are checked before other callbacks of the event loop run."""
+"""Maximum number of calls that are checked or ended before other callbacks of the event loop
+run."""
 
 
 class LiveCall:
@@ -93,6 +94,10 @@ class LiveCall:
         except CallRefused:
             return  # the handler refuses a malformed request
 
+    def expire(self) -> None:
+        """End the call because the certificate of the caller has expired."""
+        self.end(Unauthenticated(CERTIFICATE_EXPIRED))
+
     def end(self, error: Exception) -> None:
         """Cancel the handler; ``error`` becomes the status of the call."""
         if self.ended_by is None and self.task is not None:
@@ -143,7 +148,8 @@ class LiveCalls:
         self._by_principal: dict[str, _PrincipalCalls] = {}
         self._by_expiry: dict[float, dict[LiveCall, None]] = {}
         self._by_key: dict[str, LiveCall] = {}
-        self._to_check: deque[LiveCall] = deque()
+        self._to_check: deque[Callable[[], None]] = deque()
+        """The checks of calls and the ends of expired calls that are due, in order."""
         self._checker: asyncio.Task[None] | None = None
 
     def add(self, call: LiveCall) -> LiveCall:
@@ -218,26 +224,30 @@ class LiveCalls:
 
     def principals_changed(self, names: Iterable[str]) -> None:
         """Check the calls of principals that are gone or whose credentials or grants differ."""
-        self._to_check.extend(call for name in names for call in self.of(name))
-        if self._to_check and (self._checker is None or self._checker.done()):
-            self._checker = run_beside(self._check())
-
-    async def _check(self) -> None:
-        """Check the noted calls in steps, so that other work of the event loop runs between."""
-        while self._to_check:
-            for _ in range(min(CHECKED_AT_ONCE, len(self._to_check))):
-                self._to_check.popleft().check()
-            await asyncio.sleep(0)
+        self._to_check.extend(call.check for name in names for call in self.of(name))
+        self._start_checks()
 
     def end_expired(self, wall_seconds: float) -> None:
-        """End the calls whose certificates have expired.
+        """End the calls whose certificates have expired, in steps.
 
         Args:
             wall_seconds: the time, in seconds since the Unix epoch.
         """
         for expires_at in [one for one in self._by_expiry if one <= wall_seconds]:
-            for call in self._by_expiry[expires_at]:
-                call.end(Unauthenticated(CERTIFICATE_EXPIRED))
+            calls = self._by_expiry.pop(expires_at)
+            self._to_check.extend(call.expire for call in calls)
+        self._start_checks()
+
+    def _start_checks(self) -> None:
+        if self._to_check and (self._checker is None or self._checker.done()):
+            self._checker = run_beside(self._check())
+
+    async def _check(self) -> None:
+        """Check and end the noted calls in steps; other work of the event loop runs between."""
+        while self._to_check:
+            for _ in range(min(CHECKED_AT_ONCE, len(self._to_check))):
+                self._to_check.popleft()()
+            await asyncio.sleep(0)
 
 
 def share_of(total_max: int, share_max: int) -> int:

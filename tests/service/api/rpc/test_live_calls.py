@@ -111,13 +111,22 @@ async def test_an_unchanged_version_is_not_checked_again():
     task.cancel()
 
 
-async def test_many_calls_are_checked_in_steps():
-    bench = Bench(streams_max=1_000)
-    caller = Caller("mailer")
-    tasks = [bench.open(caller) for _ in range(350)]
-    await turns()
+def revoke(bench, caller):
     caller.is_known = False
     bench.change(caller)
+
+
+def expire(bench, _caller):
+    bench.live.end_expired(10.0)
+
+
+@pytest.mark.parametrize("event", [revoke, expire])
+async def test_many_calls_are_ended_in_steps(event):
+    bench = Bench(streams_max=1_000)
+    caller = Caller("mailer", expires_at=10.0)
+    tasks = [bench.open(caller) for _ in range(350)]
+    await turns()
+    event(bench, caller)
     ended = []
     while not all(task.done() for task in tasks):
         before = sum(task.done() for task in tasks)
