@@ -74,6 +74,10 @@ WAITING_STEPS_MAX: Final = 50_000
 """Maximum number of steps that compare a new tube with the patterns of all waiting consumers."""
 WAITING_STEPS_SHARE_MAX: Final = 37_500
 """Maximum number of these steps for the consumers of one principal."""
+WAITED_TASKS_MAX: Final = 1_000_000
+"""Maximum number of tasks for whose outcomes calls wait; a task counts once per waiting call."""
+WAITED_TASKS_SHARE_MAX: Final = 750_000
+"""Maximum number of these tasks for the calls of one principal."""
 BATCH_OPERATIONS_MAX: Final = 100
 BATCH_ITEMS_MAX: Final = 1_000
 """Maximum number of tasks, lease tokens, ids and keys of all operations of one ExecuteBatch."""

@@ -3,64 +3,39 @@
 The waits are not replicated: when this node loses leadership, the waiting calls are forwarded to
 the new leader. For a task that has already ended, the call is answered at once while the task's
 record is kept. Without a record, the task is reported as unknown.
+
+An applied entry changes what is known of each task once. The calls that wait for the task are told
+afterwards, at most ``TOLD_AT_ONCE`` of them in one turn of the event loop, in order.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final
 
-from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
+from taskraft_service.leader.command_submitter import NotProposed
+from taskraft_service.leader.waited_tasks import (
+    AwaitedTask,
+    OutcomeQuery,
+    OutcomeWait,
+    TaskKey,
+    WaitedTasks,
+)
 from taskraft_service.machine.queue_locator import QueueLocator
+from taskraft_service.machine.sliced_calls import SlicedCalls
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.state.watch import TaskWatch, WatchNote
 
-WAITED_TASKS_MAX: Final = 1_000_000
-"""Maximum number of awaited tasks on this node; a task counts once per waiting call."""
-
-TaskKey: TypeAlias = tuple[int, int]
-"""Tube number and task id."""
+TOLD_AT_ONCE: Final = 1_000
+"""Maximum number of waiting calls that are told, about one task each, in one turn of the event
+loop."""
 
 _FINISHED: Final = (State.DONE, State.ZOMBIE)
-
-
-@dataclass(slots=True, frozen=True)
-class OutcomeQuery:
-    """The tasks of a tube that a caller waits for.
-
-    Args:
-        tube: name of the tube.
-        ids: task ids.
-        any_of_them: the first outcome ends the wait, instead of the last.
-        progress: a progress report of a task ends the wait for that task too.
-    """
-
-    tube: str
-    ids: Sequence[int]
-    any_of_them: bool = False
-    progress: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class OutcomeWait:
-    """One waiting call: the known outcomes, and the tasks for which it still waits.
-
-    ``open`` maps the current key of each task to the id that the caller asked for; a move to
-    another tube changes the key.
-    """
-
-    query: OutcomeQuery
-    future: asyncio.Future[None]
-    known: dict[int, TaskView] = field(default_factory=dict)
-    open: dict[TaskKey, int] = field(default_factory=dict)
-
-    def is_over(self) -> bool:
-        """Return whether the wait has its result."""
-        return not self.open or (self.query.any_of_them and bool(self.known))
 
 
 @dataclass(slots=True, eq=False)
@@ -83,23 +58,17 @@ class OutcomeWaits:
 
     def __init__(self, queues: QueueLocator) -> None:
         self._queues = queues
-        self._waits: dict[TaskKey, dict[OutcomeWait, None]] = {}
+        self._awaited: dict[TaskKey, list[AwaitedTask]] = {}
+        self._calls: dict[OutcomeWait, None] = {}
         self._expectations: dict[ExpectedOutcomes, None] = {}
-        self._count = 0
+        self._untold: SlicedCalls[OutcomeWait] = SlicedCalls(TOLD_AT_ONCE)
+        self.tasks: Final = WaitedTasks()
+        """The number of tasks for which calls wait."""
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.tasks)
 
     # ------------------------------------------------------------------------------ callers
-
-    def check_limit(self, tasks: int) -> None:
-        """Check that calls may wait for ``tasks`` more tasks, before the call has any effect.
-
-        Raises:
-            LeaderOverloaded: calls already wait for too many tasks.
-        """
-        if self._count + tasks > WAITED_TASKS_MAX:
-            raise LeaderOverloaded(f"calls already wait for {self._count} tasks; retry later")
 
     def begin(
         self, query: OutcomeQuery, expectation: ExpectedOutcomes | None = None
@@ -119,6 +88,7 @@ class OutcomeWaits:
                 wait.known[task_id] = ended
             elif number is not None:
                 self._attach(wait, (number, task_id), task_id)
+        self.tasks.add(len(wait.open), query.principal)
         return wait
 
     async def finish(self, wait: OutcomeWait, patience: float) -> list[TaskView | None]:
@@ -131,6 +101,7 @@ class OutcomeWaits:
             NotProposed: this node lost leadership.
         """
         in_time = True
+        self._calls[wait] = None
         try:
             if not wait.is_over():
                 done, _ = await asyncio.wait((wait.future,), timeout=patience)
@@ -138,14 +109,27 @@ class OutcomeWaits:
                 if done:
                     wait.future.result()
         finally:
+            del self._calls[wait]
             wait.future.cancel()
-            for key in wait.open:
-                self._detach(wait, key)
+            self._detach(wait)
         return self._answer(wait, TaskOutcome.NONE if in_time else TaskOutcome.TIMEOUT)
 
     @contextmanager
-    def expecting(self, tube: str) -> Iterator[ExpectedOutcomes | None]:
-        """Record outcomes of tasks that are put into a tube within the context, for ``begin``."""
+    def expecting(
+        self, tube: str, tasks: int = 0, principal: str = ""
+    ) -> Iterator[ExpectedOutcomes | None]:
+        """Record outcomes of tasks that are put into a tube within the context, for ``begin``.
+
+        Args:
+            tube: name of the tube.
+            tasks: the number of tasks for which the call will wait; counted within the context.
+            principal: the principal of the caller.
+        """
+        with self.tasks.reserved(tasks, principal), self._expecting(tube) as expectation:
+            yield expectation
+
+    @contextmanager
+    def _expecting(self, tube: str) -> Iterator[ExpectedOutcomes | None]:
         key = self._queues.queue_of(tube).next_place(tube)
         if key is None:
             yield None
@@ -160,11 +144,11 @@ class OutcomeWaits:
             del self._expectations[expectation]
 
     def redirect_all(self) -> None:
-        """Fail every waiting call with NotProposed, so that it is forwarded to the new leader."""
-        for waits in list(self._waits.values()):
-            for wait in waits:
-                if not wait.future.done():
-                    wait.future.set_exception(NotProposed("this node lost leadership"))
+        """Fail every waiting call with NotProposed, so that it is forwarded to the new leader.
+
+        A call whose tasks have all ended is told the outcomes first.
+        """
+        self._untold.add(_redirect, list(self._calls))
 
     # ------------------------------------------------------------------------------ waits
 
@@ -173,25 +157,42 @@ class OutcomeWaits:
         return self._queues.queue_of_number(key[0]).watch
 
     def _attach(self, wait: OutcomeWait, key: TaskKey, task_id: int) -> None:
-        if key in wait.open:
-            return
-        wait.open[key] = task_id
-        self._waits.setdefault(key, {})[wait] = None
-        self._count += 1
-        self._watch(key).add(*key)
+        progress = wait.query.progress
+        known = self._awaited.get(key, ())
+        awaited = next((one for one in known if one.progress == progress), None)
+        if awaited is None:
+            awaited = AwaitedTask(key, progress)
+            self._register(awaited)
+        awaited.waits[wait] = None
+        wait.open.setdefault(awaited, task_id)
 
-    def _detach(self, wait: OutcomeWait, key: TaskKey) -> None:
-        self._count -= 1
-        waits = self._waits[key]
-        del waits[wait]
-        if not waits:
-            del self._waits[key]
+    def _detach(self, wait: OutcomeWait) -> None:
+        """End a wait for its open tasks; tell the wait the outcomes that are known by now."""
+        for awaited in list(wait.open):
+            if awaited.is_over:
+                self._tell(awaited, wait)
+                continue
+            del awaited.waits[wait]
+            if not awaited.waits:
+                self._unregister(awaited)
+        self.tasks.add(-len(wait.open), wait.query.principal)
+
+    def _register(self, awaited: AwaitedTask) -> None:
+        self._awaited.setdefault(awaited.key, []).append(awaited)
+        self._watch(awaited.key).add(*awaited.key)
+
+    def _unregister(self, awaited: AwaitedTask) -> None:
+        key = awaited.key
+        self._awaited[key].remove(awaited)
+        if not self._awaited[key]:
+            del self._awaited[key]
             self._watch(key).discard(*key)
 
     def _answer(self, wait: OutcomeWait, late: TaskOutcome) -> list[TaskView | None]:
         """Return the tasks in the order of the query; open tasks in their current state."""
         now: dict[int, TaskView] = {}
-        for (number, current_id), task_id in wait.open.items():
+        for awaited, task_id in wait.open.items():
+            number, current_id = awaited.key
             queue = self._queues.queue_of_number(number)
             tube = queue.tube_name(number)
             view = queue.get_tasks(tube, [current_id])[0] if tube is not None else None
@@ -203,41 +204,57 @@ class OutcomeWaits:
     # ------------------------------------------------------------------------------ the queue
 
     def applied(self, _now_ms: int) -> None:
-        """Pass new outcomes to the waiting calls; called after each slice of applied entries."""
+        """Note new outcomes for the waiting calls; called after each slice of applied entries."""
         for queue in self._queues.all:
             for note in queue.watch.fetch():
                 self._note(note)
 
     def _note(self, note: WatchNote) -> None:
-        key = (note.tube, note.task.id)
+        is_progress = note.moved_to is None and note.outcome is TaskOutcome.NONE
         for expectation in self._expectations:
             if note.outcome is not TaskOutcome.NONE and note.tube == expectation.key[0]:
                 expectation.ended[note.task.id] = note.task
-        for wait in list(self._waits.get(key, ())):
-            self._tell(wait, key, note)
+        for awaited in list(self._awaited.get((note.tube, note.task.id), ())):
+            if is_progress and not awaited.progress:
+                continue
+            self._unregister(awaited)
+            if note.moved_to is None:
+                self._end(awaited, note.task)
+            else:
+                self._follow(awaited, *note.moved_to)
 
-    def _tell(self, wait: OutcomeWait, key: TaskKey, note: WatchNote) -> None:
-        if note.moved_to is None and note.outcome is TaskOutcome.NONE and not wait.query.progress:
-            return
-        task_id = wait.open.pop(key)
-        self._detach(wait, key)
-        if note.moved_to is None:
-            wait.known[task_id] = note.task
-        else:
-            self._follow(wait, task_id, *note.moved_to)
-        if wait.is_over() and not wait.future.done():
-            wait.future.set_result(None)
-
-    def _follow(self, wait: OutcomeWait, task_id: int, tube: str, moved_id: int) -> None:
-        """Continue the wait with the task that replaced a moved task."""
+    def _follow(self, awaited: AwaitedTask, tube: str, moved_id: int) -> None:
+        """Continue the waits with the task that replaced a moved task."""
         queue = self._queues.queue_of(tube)
         number = queue.tube_number(tube)
         (view,) = queue.get_tasks(tube, [moved_id])
         ended = _as_ended(view) if view is not None else None
-        if ended is not None:
-            wait.known[task_id] = ended
-        elif view is not None and number is not None:
-            self._attach(wait, (number, moved_id), task_id)
+        if ended is None and view is not None and number is not None:
+            awaited.key = (number, moved_id)
+            self._register(awaited)
+        else:
+            self._end(awaited, ended)
+
+    def _end(self, awaited: AwaitedTask, outcome: TaskView | None) -> None:
+        """Set the outcome of a task that has ended or is unknown; the calls are told later."""
+        awaited.is_over, awaited.outcome = True, outcome
+        self._untold.add(partial(self._tell, awaited), awaited.waits)
+
+    def _tell(self, awaited: AwaitedTask, wait: OutcomeWait) -> None:
+        """Tell a call that a task has ended, unless the call is over or was told already."""
+        task_id = wait.open.pop(awaited, None)
+        if task_id is None:
+            return
+        self.tasks.add(-1, wait.query.principal)
+        if awaited.outcome is not None:
+            wait.known[task_id] = awaited.outcome
+        if wait.is_over() and not wait.future.done():
+            wait.future.set_result(None)
+
+
+def _redirect(wait: OutcomeWait) -> None:
+    if not wait.future.done():
+        wait.future.set_exception(NotProposed("this node lost leadership"))
 
 
 def _as_ended(view: TaskView) -> TaskView | None:

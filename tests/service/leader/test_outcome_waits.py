@@ -1,17 +1,18 @@
-"""Waits for outcomes: which tasks are watched, kept and released."""
+"""Waits for outcomes: which tasks are watched, kept and released; slices of what is told."""
 
 import asyncio
 
 import pytest
 
-from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
-from taskraft_service.leader.outcome_waits import WAITED_TASKS_MAX, OutcomeQuery, OutcomeWaits
+from taskraft_service.leader.command_submitter import NotProposed
+from taskraft_service.leader.outcome_waits import TOLD_AT_ONCE, OutcomeWaits
+from taskraft_service.leader.waited_tasks import OutcomeQuery
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
-from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete
+from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
@@ -123,7 +124,84 @@ async def test_losing_leadership_redirects_all_waiting_calls(stage):
     assert len(stage.outcomes) == 0
 
 
-async def test_the_number_of_awaited_tasks_is_bounded(stage):
-    stage.outcomes.check_limit(WAITED_TASKS_MAX)
-    with pytest.raises(LeaderOverloaded):
-        stage.outcomes.check_limit(WAITED_TASKS_MAX + 1)
+TASKS = 500
+CALLS = 7
+
+
+async def many_waits(stage):
+    """Return waits of several calls for the same tasks, and a function that counts the told."""
+    stage.put(*[b"x"] * TASKS)
+    waits = [stage.outcomes.begin(OutcomeQuery("t", range(1, TASKS + 1))) for _ in range(CALLS)]
+    return waits, lambda: sum(len(wait.known) for wait in waits)
+
+
+async def test_waiting_calls_are_told_in_slices(stage):
+    waits, told = await many_waits(stage)
+    stage.do(Delete("t", ByIds(range(1, TASKS + 1))))
+    slices = [told()]
+    while sum(slices) < TASKS * CALLS:
+        await asyncio.sleep(0)
+        slices.append(told() - sum(slices))
+    assert max(slices) <= TOLD_AT_ONCE
+    assert [list(wait.known) for wait in waits] == [list(range(1, TASKS + 1))] * CALLS
+    for wait in waits:
+        assert await stage.finish(wait) == [TaskOutcome.DELETED] * TASKS
+    assert len(stage.outcomes) == 0
+    assert not stage.queue.watch.tubes
+
+
+async def test_a_wait_that_ends_too_early_has_the_outcomes_that_were_not_told_yet(stage):
+    waits, told = await many_waits(stage)
+    stage.do(Delete("t", ByIds(range(1, TASKS + 1))))
+    assert await stage.finish(waits[-1], patience=0) == [TaskOutcome.DELETED] * TASKS
+    assert told() < TASKS * CALLS
+    for wait in waits[:-1]:
+        assert await stage.finish(wait) == [TaskOutcome.DELETED] * TASKS
+    assert len(stage.outcomes) == 0
+
+
+async def test_a_wait_that_begins_before_earlier_calls_are_told_is_another_wait(stage):
+    stage.put(b"1")
+    earlier = stage.outcomes.begin(OutcomeQuery("t", [1]))
+    stage.do(Bury("t", ByIds([1])))
+    stage.do(Kick("t"))
+    later = stage.outcomes.begin(OutcomeQuery("t", [1]))
+    assert await stage.finish(earlier) == [TaskOutcome.BURIED_OUT]
+    assert later.open
+    assert not later.known
+    stage.do(Delete("t", ByIds([1])))
+    assert await stage.finish(later) == [TaskOutcome.DELETED]
+
+
+async def test_waiting_calls_are_redirected_in_slices(stage):
+    stage.put(b"1")
+    calls = 2 * TOLD_AT_ONCE + 1
+    waits = [stage.outcomes.begin(OutcomeQuery("t", [1])) for _ in range(calls)]
+    finishing = [asyncio.ensure_future(stage.outcomes.finish(wait, 5.0)) for wait in waits]
+    await asyncio.sleep(0)
+    stage.outcomes.redirect_all()
+    slices = [sum(wait.future.done() for wait in waits)]
+    while sum(slices) < calls:
+        await asyncio.sleep(0)
+        slices.append(sum(wait.future.done() for wait in waits) - sum(slices))
+    assert max(slices) <= TOLD_AT_ONCE
+    ends = await asyncio.gather(*finishing, return_exceptions=True)
+    assert {type(end) for end in ends} == {NotProposed}
+    assert len(stage.outcomes) == 0
+
+
+async def test_an_outcome_that_was_not_told_yet_is_told_before_the_redirection(stage):
+    stage.put(b"1")
+    wait = stage.outcomes.begin(OutcomeQuery("t", [1]))
+    finishing = asyncio.ensure_future(stage.finish(wait))
+    await asyncio.sleep(0)
+    stage.do(Delete("t", ByIds([1])))
+    stage.outcomes.redirect_all()
+    assert await finishing == [TaskOutcome.DELETED]
+
+
+async def test_the_tasks_of_a_put_in_flight_are_counted(stage):
+    with stage.outcomes.expecting("t", 3, "mailer"):
+        assert stage.outcomes.tasks.count_with(2, "mailer") == (5, 5)
+        assert stage.outcomes.tasks.count_with(2, "other") == (5, 2)
+    assert stage.outcomes.tasks.count_with(2, "mailer") == (2, 2)

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from taskraft.v1 import task_pb2
+from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import wire
+from taskraft_service import limits, wire
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.rpc.calls_at_leader import ThisNodeLeads
@@ -27,7 +27,8 @@ from taskraft_service.api.tasks.answers import encode_tasks, with_unique_key
 from taskraft_service.api.tasks.selection_checks import check_wait
 from taskraft_service.command_codecs.selector import selector_of
 from taskraft_service.leader.command_submitter import NotProposed
-from taskraft_service.leader.outcome_waits import OutcomeQuery, OutcomeWait, OutcomeWaits
+from taskraft_service.leader.outcome_waits import OutcomeWaits
+from taskraft_service.leader.waited_tasks import OutcomeQuery, OutcomeWait, WaitedTasks
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import Extras, TaskView
 from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
@@ -70,10 +71,9 @@ class OutcomeHandlers:
         queue = self._reader.queues.queue_of(request.tube)
         found = select_with_failed(queue, request.tube, selector)
         ids = [one.id for one in found if not isinstance(one, Refusal)]
-        self._outcomes.check_limit(len(ids))
-        query = OutcomeQuery(
-            request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS
-        )
+        check_waited_tasks(self._outcomes.tasks, len(ids), call.caller.name)
+        progress = request.until == pb.WaitTasksRequest.PROGRESS
+        query = OutcomeQuery(request.tube, ids, request.any, progress, call.caller.name)
         wait = self._outcomes.begin(query)
         wait_seconds = call.wait_seconds(request.wait_ms if request.HasField("wait_ms") else None)
         gone = _ended_without_record(queue, request) if len(ids) < len(found) else {}
@@ -121,13 +121,14 @@ class OutcomeHandlers:
         leader, which recognizes it and continues to wait. A request without a request_id must not
         be retried, so this node asks the next leader for the outcomes.
         """
-        request = call.request
-        self._outcomes.check_limit(len(request.tasks))
+        request, principal, count = call.request, call.caller.name, len(call.request.tasks)
+        check_waited_tasks(self._outcomes.tasks, count, principal)
         until = asyncio.get_running_loop().time() + call.wait_seconds(request.outcome_wait_ms)
-        with self._outcomes.expecting(request.tube) as expectation:
+        with self._outcomes.expecting(request.tube, count, principal) as expectation:
             answer = await put(call)
             ids = [task_id for task_id in answer.task_ids if task_id]
-            wait = self._outcomes.begin(OutcomeQuery(request.tube, ids), expectation)
+            query = OutcomeQuery(request.tube, ids, principal=principal)
+            wait = self._outcomes.begin(query, expectation)
         try:
             encoded = await self._finish(wait, until, call.caller)
         except NotProposed:
@@ -206,6 +207,28 @@ class OutcomeHandlers:
                 except NotProposed:
                     continue
             return pb.WaitTasksResponse.FromString(found)
+
+
+def check_waited_tasks(waited: WaitedTasks, tasks: int, principal: str) -> None:
+    """Check that a call of a principal may wait for tasks, before the call has any effect.
+
+    Raises:
+        CallRefused: OVERLOADED, too many tasks are waited for by all calls, or by those of the
+            principal.
+    """
+    total, own = waited.count_with(tasks, principal)
+    if total > limits.WAITED_TASKS_MAX:
+        most = limits.WAITED_TASKS_MAX
+        raise _overloaded("all calls", {"limit": "waited_tasks_max", "value": str(most)})
+    if own > limits.WAITED_TASKS_SHARE_MAX:
+        most = limits.WAITED_TASKS_SHARE_MAX
+        metadata = {"limit": "waited_tasks_share_max", "value": str(most), "principal": principal}
+        raise _overloaded(f'the calls of principal "{principal}"', metadata)
+
+
+def _overloaded(whose: str, metadata: Mapping[str, str]) -> CallRefused:
+    text = f"{whose} would wait for more than {metadata['value']} tasks; retry later"
+    return CallRefused(error_pb2.Error.OVERLOADED, text, metadata)
 
 
 def _ended_without_record(

@@ -1,4 +1,7 @@
-"""A waiting put whose node loses leadership asks the next leader with the caller's permissions."""
+"""A waiting put whose node loses leadership asks the next leader with the caller's permissions.
+
+Calls wait for a bounded number of tasks, in total and for each principal.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -7,6 +10,7 @@ import pytest
 
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import limits
 from taskraft_service.access.caller import AnonymousCaller
 from taskraft_service.api.rpc.calls_at_leader import ThisNodeLeads
 from taskraft_service.api.rpc.methods import UnaryCall
@@ -142,6 +146,55 @@ async def test_a_node_that_leads_again_reports_the_outcome():
     await turns_until(lambda: bench.forwarder.calls and len(stage.outcomes))
     stage.do(Bury("t", ByIds([1])))
     assert [one.outcome for one in (await putting).outcomes] == [Task.BURIED_OUT]
+
+
+class Rival(AnonymousCaller):
+    name = "rival"
+
+
+@pytest.mark.parametrize("puts", [True, False])
+@pytest.mark.parametrize("limit", ["waited_tasks_share_max", "waited_tasks_max"])
+async def test_a_call_that_would_wait_for_too_many_tasks_is_refused(monkeypatch, limit, puts):
+    bench, waiting = Bench(), []
+    bench.stage.put(b"1", b"2")
+    monkeypatch.setattr(limits, limit.upper(), 3)
+
+    async def do(_call):
+        return pb.PutTasksResponse(task_ids=bench.stage.put(b"3", b"4"))
+
+    def call(caller):
+        now = asyncio.get_running_loop().time()
+        if puts:
+            request = pb.PutTasksRequest(
+                tube="t", outcome_wait_ms=60_000, tasks=[task_pb2.TaskSpec()] * 2
+            )
+            return bench.api.put_and_wait(UnaryCall(request, b"", None, caller, now), do)
+        request = pb.WaitTasksRequest(
+            tube="t", selector=task_pb2.TaskSelector(ids=[1, 2]), wait_ms=60_000
+        )
+        return bench.api.wait_tasks(UnaryCall(request, b"", None, caller, now))
+
+    async def wait(caller):
+        waiting.append(asyncio.ensure_future(call(caller)))
+        await turns_until(lambda: len(bench.stage.outcomes) == 2 * len(waiting))
+
+    await wait(Mailer())
+    with pytest.raises(CallRefused) as refused:
+        await call(Mailer())
+    assert refused.value.reason == error_pb2.Error.OVERLOADED
+    whose = {"principal": "mailer"} if "share" in limit else {}
+    assert refused.value.metadata == {"limit": limit, "value": "3"} | whose
+    if "share" in limit:
+        await wait(Rival())
+        for _ in range(2):  # callers without a principal have no share
+            await wait(AnonymousCaller())
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    monkeypatch.setattr(limits, limit.upper(), 2)
+    waiting.clear()
+    await wait(Mailer())
+    waiting[0].cancel()
 
 
 class Blind(AnonymousCaller):

@@ -132,6 +132,8 @@ async def test_a_node_shows_its_version_and_limits(node):
     assert info.limits["take_tasks_max"] == 1_000
     limits = Limits()
     assert info.limits["waiting_steps_share_max"] == 37_500
+    assert info.limits["waited_tasks_max"] == 1_000_000
+    assert info.limits["waited_tasks_share_max"] == 750_000
     assert (info.limits["calls_max"], info.limits["calls_share_max"]) == (10_000, 7_500)
     assert (info.limits["streams_max"], info.limits["streams_share_max"]) == (20_000, 15_000)
     assert info.limits["connections_share_max"] >= 1
