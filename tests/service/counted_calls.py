@@ -1,5 +1,6 @@
 """Count calls of functions, so that a test of costs does not depend on the machine."""
 
+import asyncio
 import sys
 
 
@@ -14,6 +15,23 @@ def calls_of(function, *arguments):
     sys.setprofile(count)
     try:
         function(*arguments)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+async def calls_of_turns(turns):
+    """Return the number of Python and C functions that the event loop enters in its next turns."""
+    calls = 0
+
+    def count(_frame, event, _called):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        for _ in range(turns):
+            await asyncio.sleep(0)
     finally:
         sys.setprofile(None)
     return calls

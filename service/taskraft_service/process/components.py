@@ -50,6 +50,7 @@ from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.machine.driver_agreement import DriverAgreement, JoinedBeacons
 from taskraft_service.machine.failure_counter import FailureCounter
+from taskraft_service.machine.feed_waits import FeedWaits
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_comparison import StateComparison
 from taskraft_service.machine.state_machine import QueueMachine
@@ -133,6 +134,7 @@ class NodeComponents:
         self.load = CallLoad(config.calls_max, config.streams_max, config.call_bytes_max, live)
         self.streams = SubscriptionRegistry(self.load)
         self.apply_notifier = ApplyNotifier()
+        self.feed_waits = FeedWaits(lambda: self.machine.queue.feed)
         self._make_waits()
         self._make_leadership(member_id)
         self.endpoint = GrpcEndpoint(self.forwarder, self.load, bug_found, damage.damage_met)
@@ -287,8 +289,10 @@ class NodeComponents:
 
     def _entries_applied(self, now_ms: int) -> None:
         self.clock.cluster.applied(now_ms)
-        if self.apply_notifier.is_awaited:
+        if self.apply_notifier.waiting:
             self.apply_notifier.applied(now_ms)
+        if self.feed_waits.waiting:
+            self.feed_waits.applied(now_ms)
         if self.capacity_waiters.count:
             self.capacity_waiters.applied(now_ms)
         queue = self.machine.queue

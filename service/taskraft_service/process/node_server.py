@@ -285,6 +285,7 @@ class NodeServer:
             await self._hand_over_if_leader()
         components.lifecycle.redirect_waiting_calls(components.leadership)
         components.apply_notifier.end()
+        components.feed_waits.end()
         components.scrubber.stop()
         await asyncio.to_thread(components.digests.stop, BROKEN_SECONDS)
         self._background.cancel()

@@ -274,7 +274,7 @@ def _feed(
             components.config.node_name, components.machine, reader, components.apply_notifier
         ),
         reader,
-        components.apply_notifier,
+        components.feed_waits,
         nodes,
         ReadPace(),
     ).methods()

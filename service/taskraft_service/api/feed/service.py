@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, Protocol
 
 from taskraft.v1 import error_pb2
@@ -35,7 +34,7 @@ from taskraft_service.api.rpc.methods import (
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.machine.apply_notifier import ApplyNotifier
+from taskraft_service.machine.feed_waits import FeedWaits
 from taskraft_service.queue.feed.change_feed import ChangeFeed
 from taskraft_service.queue.feed.chunk import ChangeChunk, only, with_columns
 
@@ -61,7 +60,7 @@ class FeedService:
         task_events: the handler of the events of one task.
         snapshots: the handlers of snapshots of all tasks.
         reader: reads the queue.
-        apply_notifier: notifies when further entries are applied.
+        waits: lets readers wait for events.
         nodes: returns the members of the cluster; none of them leads while no leader is known.
         pace: spreads the work of reads over time.
     """
@@ -72,7 +71,7 @@ class FeedService:
         task_events: TaskEventsHandler,
         snapshots: SnapshotHandlers,
         reader: QueueReader,
-        apply_notifier: ApplyNotifier,
+        waits: FeedWaits,
         nodes: Callable[[], Sequence[pb.FeedNode]],
         pace: ReadPace,
     ) -> None:
@@ -80,7 +79,7 @@ class FeedService:
         self._task_events = task_events
         self._snapshots = snapshots
         self._reader = reader
-        self._apply_notifier = apply_notifier
+        self._waits = waits
         self._nodes = nodes
         self._pace = pace
 
@@ -136,20 +135,17 @@ class FeedService:
         request = call.request
         violations = Violations()
         violations.check_not_negative("wait_ms", request.wait_ms)
-        check_cursor(violations, request.cursor, len(self._reader.applied.feed.views()))
+        partitions = len(self._reader.applied.feed.partitions)
+        check_cursor(violations, request.cursor, partitions)
         violations.raise_if_any()
         check_same_feed(self._reader.applied, request.cursor.feed_id)
         known = dict(request.cursor.next_seq)
-
-        def has_news() -> bool:
-            views = self._reader.applied.feed.views()
-            return any(view.high_seq > known.get(view.partition, 0) for view in views)
-
+        positions = [known.get(partition, 0) for partition in range(partitions)]
         wait = min(request.wait_ms, limits.WAIT_MAX_MS) / 1000
         if call.deadline is not None:
             left = call.deadline - asyncio.get_running_loop().time()
             wait = min(wait, left - limits.DEADLINE_MARGIN_MS / 1000)
-        await self._apply_notifier.wait_for(has_news, wait)
+        await self._waits.wait_for_any(positions, wait)
         views = self._reader.applied.feed.views()
         return pb.WatchFeedResponse(partitions=partition_messages(views, call.caller))
 
@@ -164,7 +160,7 @@ class FeedService:
         stop = request.to_seq or NO_END
         await self._wait_for_event(request, at)
         while at < stop:
-            if self._apply_notifier.ended:
+            if self._waits.ended:
                 raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
             await self._pace.wait()
             with self._pace.work():
@@ -176,14 +172,10 @@ class FeedService:
                 # This node has sent everything that it has applied; wait for the rest of the range.
                 await self._wait_for_event(request, at)
             else:
-                has_news = partial(self._has_beyond, request.partition, at)
-                await self._apply_notifier.wait_for(has_news, limits.WAIT_MAX_MS / 1000)
-
-    def _has_beyond(self, partition: int, seq: int) -> bool:
-        return self._high_seq(partition) > seq
+                await self._waits.wait_for(request.partition, at, limits.WAIT_MAX_MS / 1000)
 
     def _high_seq(self, partition: int) -> int:
-        return self._reader.applied.feed.views()[partition].high_seq
+        return self._reader.applied.feed.partitions[partition].high_seq
 
     async def _wait_for_event(self, request: pb.ReadChangesRequest, at: int) -> None:
         """Wait until this node has applied the next requested event, or the caller's wait ends.
@@ -195,9 +187,8 @@ class FeedService:
         nothing_more = request.to_seq and at >= request.to_seq
         if high > at or nothing_more or (not request.to_seq and high == at):
             return
-        is_there = partial(self._has_beyond, partition, at)
         wait_ms = min(request.wait_ms, limits.WAIT_MAX_MS)
-        if not await self._apply_notifier.wait_for(is_there, wait_ms / 1000):
+        if not await self._waits.wait_for(partition, at, wait_ms / 1000):
             high = self._high_seq(partition)
             raise CallRefused(
                 error_pb2.Error.NODE_BEHIND,

@@ -17,7 +17,7 @@ from taskraft_service.api.feed.read_pace import ReadPace
 from taskraft_service.api.feed.service import FeedService
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused
-from taskraft_service.machine.apply_notifier import ApplyNotifier
+from taskraft_service.machine.feed_waits import FeedWaits
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.feed.chunk import ROW_BYTES
@@ -69,11 +69,11 @@ class PacedTime:
 class Bench:
     def __init__(self):
         self.queue = Queue(MemoryStore(), Limits())
-        self.apply_notifier = ApplyNotifier()
+        self.waits = FeedWaits(lambda: self.queue.feed)
         self.time = PacedTime()
         pace = ReadPace(self.time.cpu_seconds, self.time.seconds, self.time.rest)
         reading = Reading(self.queue)
-        self.api = FeedService(None, None, None, reading, self.apply_notifier, list, pace)
+        self.api = FeedService(None, None, None, reading, self.waits, list, pace)
         self.context = Context()
         self.apply(Startup(1, 0, "feed", 1))
         self.apply(CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
@@ -81,7 +81,7 @@ class Bench:
     def apply(self, *commands):
         index = self.queue.applied_index + 1
         self.queue.apply(index, index * 10, commands)
-        self.apply_notifier.applied(0)
+        self.waits.applied(0)
 
     def put(self, count):
         """Put tasks; each put is one event."""
@@ -161,7 +161,7 @@ async def test_a_read_without_an_end_follows_the_feed(bench):
     assert not reading.done()
     bench.put(2)
     await turns_until(lambda: bench.seqs == [5, 6])
-    bench.apply_notifier.end()
+    bench.waits.end()
     with pytest.raises(CallRefused) as caught:
         await reading
     assert caught.value.reason == error_pb2.Error.DRAINING
@@ -225,11 +225,11 @@ async def test_a_watch_ends_shortly_before_its_deadline(bench):
 async def test_a_wait_is_limited_to_the_maximum(bench, monkeypatch):
     waits = []
 
-    async def wait_for(_is_so, seconds):
+    async def wait(_partition, _positions, seconds):
         waits.append(seconds)
         return False
 
-    monkeypatch.setattr(bench.apply_notifier, "wait_for", wait_for)
+    monkeypatch.setattr(bench.waits, "_wait", wait)
     longest = 2**63 - 1
     await watch(bench, 5, wait_ms=longest)
     refused = await bench.refusal(from_seq=5, to_seq=6, wait_ms=longest)
