@@ -35,18 +35,31 @@ TOLD_AT_ONCE: Final = 1_000
 """Maximum number of waiting calls that are told, about one task each, in one turn of the event
 loop."""
 
+EXPECTED_MIN: Final = 1_000
+"""Minimum of ``ExpectedOutcomes.ended_max``."""
 _FINISHED: Final = (State.DONE, State.ZOMBIE)
 
 
 @dataclass(slots=True, eq=False)
 class ExpectedOutcomes:
-    """Outcomes of tasks that end while the put that creates them is in flight.
+    """Outcomes of tasks of one tube that end while the puts that create them are in flight.
 
-    The ids of these tasks are known only when the put is applied.
+    The ids of these tasks are known only when a put is applied. ``floors`` has, for each put in
+    flight, the minimum of these ids.
     """
 
-    key: TaskKey
+    floors: list[int] = field(default_factory=list)
     ended: dict[int, TaskView] = field(default_factory=dict)
+    ended_max: int = EXPECTED_MIN
+    """Number of outcomes above which those that no put in flight expects are removed."""
+
+    def add(self, view: TaskView) -> None:
+        """Add the outcome of a task."""
+        self.ended[view.id] = view
+        if len(self.ended) > self.ended_max:
+            first = min(self.floors)
+            self.ended = {task_id: one for task_id, one in self.ended.items() if task_id >= first}
+            self.ended_max = max(2 * len(self.ended), EXPECTED_MIN)
 
 
 class OutcomeWaits:
@@ -60,7 +73,8 @@ class OutcomeWaits:
         self._queues = queues
         self._awaited: dict[TaskKey, list[AwaitedTask]] = {}
         self._calls: dict[OutcomeWait, None] = {}
-        self._expectations: dict[ExpectedOutcomes, None] = {}
+        self._expected: dict[int, ExpectedOutcomes] = {}
+        """The outcomes that puts in flight expect, by number of the tube."""
         self._untold: SlicedCalls[OutcomeWait] = SlicedCalls(TOLD_AT_ONCE)
         self.tasks: Final = WaitedTasks()
         """The number of tasks for which calls wait."""
@@ -134,14 +148,17 @@ class OutcomeWaits:
         if key is None:
             yield None
             return
-        expectation = ExpectedOutcomes(key)
-        self._expectations[expectation] = None
+        number, first = key
+        expectation = self._expected.setdefault(number, ExpectedOutcomes())
+        expectation.floors.append(first)
         self._watch(key).add_floor(*key)
         try:
             yield expectation
         finally:
             self._watch(key).discard_floor(*key)
-            del self._expectations[expectation]
+            expectation.floors.remove(first)
+            if not expectation.floors:
+                del self._expected[number]
 
     def redirect_all(self) -> None:
         """Fail every waiting call with NotProposed, so that it is forwarded to the new leader.
@@ -211,9 +228,9 @@ class OutcomeWaits:
 
     def _note(self, note: WatchNote) -> None:
         is_progress = note.moved_to is None and note.outcome is TaskOutcome.NONE
-        for expectation in self._expectations:
-            if note.outcome is not TaskOutcome.NONE and note.tube == expectation.key[0]:
-                expectation.ended[note.task.id] = note.task
+        expectation = self._expected.get(note.tube)
+        if expectation is not None and note.outcome is not TaskOutcome.NONE:
+            expectation.add(note.task)
         for awaited in list(self._awaited.get((note.tube, note.task.id), ())):
             if is_progress and not awaited.progress:
                 continue

@@ -1,11 +1,12 @@
 """Waits for outcomes: which tasks are watched, kept and released; slices of what is told."""
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 
 from taskraft_service.leader.command_submitter import NotProposed
-from taskraft_service.leader.outcome_waits import TOLD_AT_ONCE, OutcomeWaits
+from taskraft_service.leader.outcome_waits import EXPECTED_MIN, TOLD_AT_ONCE, OutcomeWaits
 from taskraft_service.leader.waited_tasks import OutcomeQuery
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.new_task import NewTask
@@ -20,6 +21,7 @@ from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
+from tests.service.counted_calls import calls_of
 
 
 class Stage:
@@ -69,6 +71,36 @@ async def test_only_new_tasks_of_the_tube_are_remembered(stage):
         assert expectation.ended == {}
     with stage.outcomes.expecting("nowhere") as expectation:
         assert expectation is None
+
+
+def calls_of_deletes(puts):
+    """Return the calls of deleting tasks while puts that wait are in flight."""
+    stage = Stage()
+    stage.put(*[b"old"] * 100)
+    with ExitStack() as in_flight:
+        for _ in range(puts):
+            expectation = in_flight.enter_context(stage.outcomes.expecting("t"))
+        new = stage.put(*[b"new"] * 100)
+        calls = calls_of(stage.do, Delete("t", ByIds([*range(1, 101), *new])))
+        assert list(expectation.ended) == new
+    return calls
+
+
+def test_puts_in_flight_share_the_outcomes_of_their_tube():
+    assert calls_of_deletes(puts=300) <= calls_of_deletes(puts=1) + 10
+
+
+def test_outcomes_that_no_put_in_flight_expects_are_removed():
+    stage, in_flight, first = Stage(), ExitStack(), ExitStack()
+    first.enter_context(stage.outcomes.expecting("t"))
+    stage.do(Delete("t", ByIds(stage.put(*[b"x"] * EXPECTED_MIN))))
+    with in_flight:
+        expectation = in_flight.enter_context(stage.outcomes.expecting("t"))
+        first.close()
+        assert len(expectation.ended) == EXPECTED_MIN
+        (last,) = stage.put(b"x")
+        stage.do(Delete("t", ByIds([last])))
+        assert list(expectation.ended) == [last]
 
 
 async def test_tubes_without_waiting_calls_are_not_watched(stage):

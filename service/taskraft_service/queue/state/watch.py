@@ -38,9 +38,10 @@ class _Watched:
     def __init__(self) -> None:
         self.ids: set[int] = set()
         self.floors: list[int] = []
+        """In ascending order, because the ids of a tube only grow."""
 
     def wants(self, task_id: int) -> bool:
-        return task_id in self.ids or any(task_id >= floor for floor in self.floors)
+        return task_id in self.ids or (bool(self.floors) and task_id >= self.floors[0])
 
 
 class TaskWatch:
@@ -114,8 +115,8 @@ class TaskWatch:
         if watched is None:
             return
         wanted = set(watched.ids)
-        for floor in watched.floors:
-            wanted.update(range(floor, tube.next_id))
+        if watched.floors:
+            wanted.update(range(watched.floors[0], tube.next_id))
         for task_id in sorted(wanted):
             task = find(tube, task_id)
             if task is not None:
