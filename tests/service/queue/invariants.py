@@ -23,6 +23,9 @@ def check_tasks(state):
     for session in state.sessions.values():
         for token in session.held:
             assert state.leases[token].session is session, "a session holds only its own leases"
+        assert list(session.held) == sorted(session.held)
+        asked = {token for token in session.held if state.leases[token].extras.cancel_requested}
+        assert session.cancelled.keys() == asked
 
 
 def check_task(state, task):

@@ -55,11 +55,13 @@ LABEL_CHARACTERS: Final = 8
 class QueueSession:
     """A session.
 
-    ``expires_ms`` is NEVER_MS while a stream is attached; ``held`` has the lease tokens.
+    ``expires_ms`` is NEVER_MS while a stream is attached; ``held`` has the lease tokens, and
+    ``cancelled`` those whose holders are asked to stop.
     """
 
     __slots__ = (
         "attached",
+        "cancelled",
         "created_ms",
         "default_ttr_ms",
         "dirty",
@@ -97,6 +99,8 @@ class QueueSession:
         """Default of ``ttr_ms`` without a replicated setting; None: ``ttr_ms`` was set."""
         self.held: dict[int, None] = {}
         """Lease tokens, the oldest first."""
+        self.cancelled: dict[int, None] = {}
+        """Lease tokens of the tasks with a cancellation request, the earliest request first."""
         self.timer: OrderKey | None = None
         self.dirty = False
         self.written: bytes | None = None

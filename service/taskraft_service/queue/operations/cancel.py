@@ -88,6 +88,8 @@ def ask_to_stop(state: QueueState, task: QueueTask) -> bool:
     if task.extras.cancel_requested:
         return False
     task.extras = replace(task.extras, cancel_requested=True)
+    if task.session is not None:
+        task.session.cancelled[task.token] = None
     transition(state, task.tube, (task,), Operation.CANCEL, EventKind.CANCEL)
     return True
 

@@ -200,6 +200,7 @@ def _retire(state: QueueState, tube: QueueTube) -> None:
         del state.leases[token]
         if task.session is not None:
             del task.session.held[token]
+            task.session.cancelled.pop(token, None)
     tube.leases.clear()
     state.retired.append(tube)
     state.removals.add(tube)

@@ -303,6 +303,8 @@ def _open_leases(state: QueueState) -> None:
         state.leases[task.token] = tube.leases[task.token] = task
         if task.session is not None:
             task.session.held[task.token] = None
+            if task.extras.cancel_requested:
+                task.session.cancelled[task.token] = None
 
 
 def digest_of(state: QueueState) -> bytes:

@@ -347,12 +347,12 @@ class QueueReaders(LeaderReaders):
         return session is not None and bool(session.held)
 
     def cancelled(self, session_id: str) -> list[int]:
-        """Return the leases of a session with a cancellation request, in order of the takes."""
+        """Return the leases of a session with a cancellation request, in order of the requests.
+
+        After a restart of the node, the leases from before are in take order.
+        """
         session = self._state.sessions.get(session_id)
-        if session is None:
-            return []
-        leases = self._state.leases
-        return [token for token in session.held if leases[token].extras.cancel_requested]
+        return [] if session is None else list(session.cancelled)
 
     # ----------------------------------------------------------------------------------- readiness
 

@@ -133,6 +133,8 @@ def _end_leases(state: QueueState, tube: QueueTube, tasks: Sequence[QueueTask]) 
         task.lease_until_ms = NEVER_MS
         extras = task.extras
         if extras is not NO_EXTRAS and (extras.cancel_requested or extras.lease_ms):
+            if session is not None:
+                session.cancelled.pop(token, None)
             task.extras = replace(extras, cancel_requested=False, lease_ms=0)
 
 
