@@ -176,8 +176,11 @@ class QueueLocator:
         return self._replicated().session_ids_of(owner)
 
     def lease_tokens(self, session_id: str) -> list[int]:
-        """Return the leases that a session holds, in order of their tokens."""
-        return sorted(token for queue in self.all for token in queue.lease_tokens(session_id))
+        """Return the leases that a session holds, in order of their tokens.
+
+        Each queue gives them in order, and tokens of temporary tubes are above all others.
+        """
+        return [token for queue in self.all for token in queue.lease_tokens(session_id)]
 
     def holds_lease(self, session_id: str) -> bool:
         """Return whether a session holds a lease."""
