@@ -8,6 +8,7 @@ import pytest
 
 from taskraft import AsyncClient, _task_stream, errors
 from taskraft.v1 import task_pb2
+from taskraft_service.api.streams import responses
 from tests.turns import turns_until
 
 pytestmark = pytest.mark.real_time
@@ -282,6 +283,19 @@ async def test_an_existing_session_is_resumed_with_its_leases_and_left_open(clus
         assert (task.text(), task.attempt) == ("a", 1)
         await task.ack()
     assert cluster.is_open(first.session_id)
+
+
+async def test_leases_that_come_in_several_messages_are_all_resumed(cluster, client, monkeypatch):
+    monkeypatch.setattr(responses, "HELD_BYTES_MAX", 1)
+    monkeypatch.setattr(responses, "MESSAGE_BYTES_TARGET", 1)
+    await client.tube("emails").put_many(["a", "b", "c"])
+    async with client.subscribe("emails") as tasks:
+        batch = [await anext(tasks) for _ in range(3)]
+        cluster.go_away("DRAINING")
+        await turns_until(lambda: tasks.reconnects and tasks.is_connected)
+        assert not any(task.is_lost for task in batch)
+        await tasks.ack(batch)
+    assert cluster.states() == [DONE] * 3
 
 
 async def test_a_lost_session_is_replaced_and_its_tasks_are_marked(cluster, client):

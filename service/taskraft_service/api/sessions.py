@@ -16,7 +16,7 @@ from taskraft_service.api.rpc.violations import Violations, check_page_request
 from taskraft_service.api.state.command_executor import CommandExecutor, request_key, result_of
 from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.state.session_search import SessionSearch, check_session_search
-from taskraft_service.api.tasks.answers import encode_tasks
+from taskraft_service.api.tasks.answers import encode_leases
 from taskraft_service.command_codecs.sessions import CLOSE_SESSION, KEEP_SESSIONS, OPEN_SESSION
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.limits import PAGE_SIZE_MAX
@@ -166,9 +166,9 @@ class SessionService:
             now_ms=self._reader.wall_now_ms(),
         )
         field = pb.ListLeasesResponse.TASKS_FIELD_NUMBER
-        leased = queues.leased(page)
-        tasks = encode_tasks(leased, field, wall_offset_ms, payload_omit=True, shorten_session=True)
-        answer.MergeFromString(b"".join(tasks))
+        leases = encode_leases(queues, page, field, wall_offset_ms, shorten_session=True)
+        async for tasks in leases:
+            answer.MergeFromString(b"".join(tasks))
         return answer
 
 

@@ -163,10 +163,6 @@ class QueueLocator:
         """Return the number of BURIED tasks of a tube; 0 for an unknown tube."""
         return sum(counts.states[State.BURIED] for counts in self.statistics((tube,)))
 
-    def held(self, session_id: str) -> list[TaskView]:
-        """Return the tasks that a session has leased."""
-        return [view for queue in self.all for view in queue.held(session_id)]
-
     def session_owners(self) -> list[str]:
         """Return the principals with sessions."""
         return self._replicated().session_owners()

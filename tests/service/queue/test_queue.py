@@ -371,7 +371,7 @@ def test_a_session_holds_at_most_its_limit():
     (second,) = node.do(Take(["mail"], "s", tasks_max=2))
     (third,) = node.do(Take(["mail"], "s"), now_ms=1_000)
     assert [len(result.tasks) for result in (first, second, third)] == [2, 1, 0]
-    assert len(node.queue.held("s")) == 3
+    assert len(node.queue.lease_tokens("s")) == 3
     (chosen,) = node.do(Take(["mail"], "s", task_id=5))
     assert chosen.tasks == []
 

@@ -213,18 +213,13 @@ class TaskStream:
     async def _open(self, call: Stream, address: str) -> None:
         """Send the first message, wait for the answer, and resend unanswered settlements."""
         try:
-            async with asyncio.timeout(OPEN_SECONDS_MAX):
+            async with asyncio.timeout(OPEN_SECONDS_MAX) as limit:
                 await call.write(SubscribeRequest(open=self._opening, filter=self._filter))
                 self._new_filter = None
-                response = await call.read()
+                response = await self._read_opened(call, limit)
         except TimeoutError:
             raise errors.DeadlinePassed("the node did not open the stream in time") from None
-        if not isinstance(response, SubscribeResponse):
-            raise errors.Unavailable("the server ended the stream")
         self._nodes.selector.report_answer(address)
-        if response.HasField("go_away"):
-            self._go_away(response.go_away)
-        assert response.HasField("opened"), "the first answer opens the stream"
         self._opening.session_id = response.opened.session_id
         level = logging.INFO if self._failures else logging.DEBUG
         log.log(level, "subscribed at %s, session %s...", address, self.session_id[:8])
@@ -233,6 +228,24 @@ class TaskStream:
         await self._listener.opened(self.session_id, response.opened.held)
         self._settlements.resend()
         self._process(response)
+
+    async def _read_opened(self, call: Stream, limit: asyncio.Timeout) -> SubscribeResponse:
+        """Return the first response of a stream, merged with the responses that continue it.
+
+        Each response gets `OPEN_SECONDS_MAX`.
+        """
+        opened = SubscribeResponse()
+        while not opened.HasField("opened") or opened.opened.held_continues:
+            response = await call.read()
+            limit.reschedule(asyncio.get_running_loop().time() + OPEN_SECONDS_MAX)
+            if not isinstance(response, SubscribeResponse):
+                raise errors.Unavailable("the server ended the stream")
+            if response.HasField("go_away"):
+                self._go_away(response.go_away)
+            assert response.HasField("opened"), "the first answer opens the stream"
+            opened.opened.held_continues = False
+            opened.MergeFrom(response)
+        return opened
 
     async def _read(self, call: Stream) -> None:
         while True:

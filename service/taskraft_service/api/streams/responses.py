@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
 from taskraft.v1 import error_pb2
@@ -12,16 +12,23 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.status import CallRefused, error_message, item_errors
-from taskraft_service.api.tasks.answers import encode_tasks, given_up_leases, touched_leases
+from taskraft_service.api.tasks.answers import encode_leases, given_up_leases, touched_leases
 from taskraft_service.leader.command_submitter import AppliedCommand
+from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.settlements import SettleResult
 
 UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Size of the unsent responses of a stream above which the stream takes no further tasks."""
 MESSAGE_BYTES_TARGET: Final = 1024 * 1024
 """Approximate maximum size of one message; a single larger task is sent alone."""
+HELD_BYTES_MAX: Final = 3 * 1024 * 1024
+"""Maximum size of the tasks in one first response of a stream. With a heartbeat that names
+100 000 cancelled leases, the message stays below the 4 MiB that gRPC clients accept."""
+_HELD: Final = pb.SubscribeResponse.Opened.HELD_FIELD_NUMBER
+_HELD_CONTINUES: Final = wire.tag(
+    pb.SubscribeResponse.Opened.HELD_CONTINUES_FIELD_NUMBER, wire.VARINT
+)
 
 
 class ResponseBuffer:
@@ -112,13 +119,35 @@ class ResponseBuffer:
         return tokens
 
 
-def encode_opened(session_id: str, held: Sequence[TaskView], wall_offset_ms: int) -> bytes:
-    """Return the encoded first response of a stream: the session and the tasks that it holds."""
+async def encode_opened(
+    session_id: str, queues: QueueLocator, wall_offset_ms: int
+) -> AsyncIterator[bytes]:
+    """Yield the encoded first responses of a stream: the session and the tasks that it holds.
+
+    The tasks are read in slices, with a turn of the event loop in between. Leases that end
+    meanwhile are left out. Each response has at most ``HELD_BYTES_MAX`` of tasks.
+    """
+    held: list[bytes] = []
+    size = 0
+    leases = encode_leases(queues, queues.lease_tokens(session_id), _HELD, wall_offset_ms)
+    async for tasks in leases:
+        for task in tasks:
+            if held and size + len(task) > HELD_BYTES_MAX:
+                yield _opened_part(session_id, held, continues=True)
+                held, size = [], 0
+            held.append(task)
+            size += len(task)
+    yield _opened_part(session_id, held, continues=False)
+
+
+def _opened_part(session_id: str, held: Sequence[bytes], *, continues: bool) -> bytes:
+    """Return the session and some of its tasks as one response.
+
+    False is written too, because it ends the list even where two parts are sent as one message.
+    """
     session = pb.SubscribeResponse.Opened(session_id=session_id).SerializeToString()
-    held_field = pb.SubscribeResponse.Opened.HELD_FIELD_NUMBER
-    leases = encode_tasks(held, held_field, wall_offset_ms, payload_omit=True)
-    opened = pb.SubscribeResponse.OPENED_FIELD_NUMBER
-    return wire.length_delimited(opened, b"".join((session, *leases)))
+    content = b"".join((session, *held, _HELD_CONTINUES, wire.varint(continues)))
+    return wire.length_delimited(pb.SubscribeResponse.OPENED_FIELD_NUMBER, content)
 
 
 def settled_message(request_id: str, outcome: AppliedCommand | CallRefused) -> pb.SubscribeResponse:

@@ -32,7 +32,6 @@ from taskraft_service.leader.command_submitter import (
     NotProposed,
 )
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.sessions import KeepResult
 from taskraft_service.stubs.log.v1 import log_pb2
 
@@ -153,8 +152,10 @@ class SubscribeHandler:
         )
         self._streams.add(subscription)
         try:
-            held = await self._open_session(subscription, opened)
-            subscription.responses.add(encode_opened(session_id, held, self._reader.wall_offset_ms))
+            await self._open_session(subscription, opened)
+            offset_ms = self._reader.wall_offset_ms
+            async for response in encode_opened(session_id, self._reader.queues, offset_ms):
+                subscription.responses.add(response)
             self._waiters.add(subscription)
             while self._waiters.add_more(subscription):
                 self._submitter.wake()
@@ -173,8 +174,8 @@ class SubscribeHandler:
 
     async def _open_session(
         self, subscription: SubscriptionState, opened: pb.SubscribeRequest.Open
-    ) -> Sequence[TaskView]:
-        """Open or resume the session; return the tasks that it already holds."""
+    ) -> None:
+        """Open or resume the session."""
         session_id = subscription.session_id
         if subscription.is_new:
             request = session_service_pb2.OpenSessionRequest(
@@ -193,7 +194,6 @@ class SubscribeHandler:
         outcome = await self._executor.execute_encoded(attachment(session_id, attached=True), None)
         for refused_item in result_of(outcome, KeepResult).refused:
             raise refused_by_queue(refused_item.refusal)
-        return () if subscription.is_new else self._reader.queues.held(session_id)
 
     def _heartbeat(self, subscription: SubscriptionState) -> pb.SubscribeResponse:
         heartbeat = pb.SubscribeResponse.Heartbeat(

@@ -334,13 +334,6 @@ class QueueReaders(LeaderReaders):
         leases = self._state.leases
         return [self._view(leases[token]) for token in tokens if token in leases]
 
-    def held(self, session_id: str) -> list[TaskView]:
-        """Return the tasks that a session holds, in take order; empty for an unknown session."""
-        session = self._state.sessions.get(session_id)
-        if session is None:
-            return []
-        return [self._view(self._state.leases[token]) for token in session.held]
-
     def holds_lease(self, session_id: str) -> bool:
         """Return whether a session holds a lease; False for an unknown session."""
         session = self._state.sessions.get(session_id)

@@ -8,6 +8,7 @@ import pytest
 
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.streams import responses
 from taskraft_service.api.streams import subscribe_stream as stream_link
 from taskraft_service.leader.node_phases import PhaseEvent
 from tests.service.conftest import ack, create, put, reason_of, take
@@ -235,6 +236,29 @@ async def test_a_broken_stream_is_resumed_with_its_leases(node, stream):
     while not again.settled:
         await again.read()
     assert not again.settled[0].errors
+    again.call.cancel()
+
+
+async def test_a_long_list_of_leases_comes_in_several_messages_before_the_first_task(
+    node, stream, monkeypatch
+):
+    await stream.open(tasks=3, session_ttr_ms=60_000)
+    await put(node, b"1", b"2", b"3")
+    held = [task.token for task in await stream.read_tasks(3)]
+    stream.call.cancel()
+    await turns_until(lambda: node.queue.session(stream.session_id).expires_ms > 0)
+    await put(node, b"4")
+    monkeypatch.setattr(responses, "HELD_BYTES_MAX", 1)
+    monkeypatch.setattr(responses, "MESSAGE_BYTES_TARGET", 1)
+    again = Stream(node)
+    parts = [await again.open(session_id=stream.session_id, tasks=1)]
+    while parts[-1].opened.held_continues:
+        parts.append(await again.read())
+    assert [[task.token for task in part.opened.held] for part in parts] == [[one] for one in held]
+    assert {part.opened.session_id for part in parts} == {stream.session_id}
+    assert not again.tasks
+    (task,) = await again.read_tasks(1)
+    assert task.spec.payload == b"4"
     again.call.cancel()
 
 

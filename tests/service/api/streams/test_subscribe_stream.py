@@ -81,9 +81,9 @@ class Reading:
 
     applied = SimpleNamespace(tube_names=lambda: ())
     queues = SimpleNamespace(
-        held=lambda _session_id: (),
         cancelled=lambda _session_id: (),
         holds_lease=lambda _session_id: False,
+        lease_tokens=lambda _session_id: (),
     )
 
     wall_offset_ms = 2
