@@ -346,7 +346,7 @@ func (s *Subscription) note(
 	defer s.mutex.Unlock()
 	if answer.Opened != nil {
 		s.session, s.failures, s.stream = answer.Opened.SessionId, 0, stream
-		s.resume(answer.Opened.Held)
+		s.resume(answer.Opened)
 	}
 	for _, task := range answer.Tasks {
 		s.credit--
@@ -375,10 +375,10 @@ func (s *Subscription) note(
 }
 
 // resume releases the tasks that were in transit when a stream was cut, allows the tasks that the server may
-// still send, and repeats the settlements without an answer.
-func (s *Subscription) resume(held []*pb.Task) {
+// still send, and repeats the settlements without an answer. A long list of tasks comes in several messages.
+func (s *Subscription) resume(opened *pb.SubscribeResponse_Opened) {
 	var lost []int64
-	for _, task := range held {
+	for _, task := range opened.Held {
 		if _, ok := s.held[task.Token]; !ok {
 			lost = append(lost, task.Token)
 		}
@@ -387,6 +387,9 @@ func (s *Subscription) resume(held []*pb.Task) {
 		noDelay := int64(0)
 		release := &pb.Settlement_Release{DelayMs: &noDelay, Uncounted: true}
 		s.keep(&pb.Settlement{Tokens: lost, Action: &pb.Settlement_Release_{Release: release}})
+	}
+	if opened.HeldContinues {
+		return
 	}
 	if s.credit > 0 {
 		s.send(&pb.SubscribeRequest{Credit: &pb.SubscribeRequest_Credit{Tasks: s.credit}})

@@ -238,6 +238,8 @@ class Subscription:
         if lost and FAULT != "ignores-held":
             release = pb.Settlement.Release(delay_ms=0, uncounted=True)
             self.settlement(pb.Settlement(tokens=lost, release=release))
+        if opened.held_continues:
+            return
         credit = self.credit + (5 if FAULT == "too-much-credit" else 0)
         if credit:
             requests.put(granted(credit))

@@ -269,7 +269,7 @@ export class Subscription {
       this.#session = answer.opened.session_id;
       this.#failures = 0;
       this.#stream = stream;
-      this.#resume(answer.opened.held);
+      this.#resume(answer.opened.held, answer.opened.held_continues);
     }
     for (const { token } of answer.tasks) this.#held.set(token, false);
     this.credit -= answer.tasks.length;
@@ -280,14 +280,15 @@ export class Subscription {
 
   /**
    * Release the tasks that were in transit when a stream was cut, allow the tasks that the server may still send,
-   * and repeat the settlements without an answer.
+   * and repeat the settlements without an answer. A long list of tasks comes in several messages.
    */
-  #resume(held: Task__Output[]): void {
+  #resume(held: Task__Output[], continues: boolean): void {
     const lost = held.map(({ token }) => token).filter((token) => !this.#held.has(token));
     if (lost.length) {
       const forget = () => undefined;
       this.#keep({ tokens: lost, release: { delay_ms: "0", uncounted: true } }, lost, forget, forget);
     }
+    if (continues) return;
     if (this.credit) this.#stream?.write({ credit: { tasks: this.credit } });
     for (const { message } of this.#unanswered.values()) this.#stream?.write(message);
   }

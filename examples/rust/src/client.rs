@@ -388,7 +388,7 @@ fn note(shared: &Arc<Mutex<State>>, message: SubscribeResponse, sender: &mpsc::U
 
 impl State {
     /// Release the tasks that were in transit when a stream was cut, allow the tasks that the server may still
-    /// send, and repeat the settlements without an answer.
+    /// send, and repeat the settlements without an answer. A long list of tasks comes in several messages.
     fn resume(&mut self, opened: Opened) {
         self.session = opened.session_id;
         self.failures = 0;
@@ -397,6 +397,9 @@ impl State {
         if !lost.is_empty() {
             let release = Release { delay_ms: Some(0), uncounted: true, ..Default::default() };
             self.keep(Settlement { tokens: lost, action: Some(Action::Release(release)) });
+        }
+        if opened.held_continues {
+            return;
         }
         if self.credit > 0 {
             self.send(credit_message(self.credit));

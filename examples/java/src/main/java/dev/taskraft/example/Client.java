@@ -304,7 +304,7 @@ public final class Client implements AutoCloseable {
 
     /**
      * Releases the tasks that were in transit when a stream was cut, allows the tasks that the server may still send,
-     * and repeats the settlements without an answer.
+     * and repeats the settlements without an answer. A long list of tasks comes in several messages.
      */
     private void resume(SubscribeResponse.Opened opened) {
       session = opened.getSessionId();
@@ -315,6 +315,9 @@ public final class Client implements AutoCloseable {
       if (!lost.isEmpty()) {
         Settlement.Release release = Settlement.Release.newBuilder().setDelayMs(0).setUncounted(true).build();
         keep(Settlement.newBuilder().addAllTokens(lost).setRelease(release).build());
+      }
+      if (opened.getHeldContinues()) {
+        return;
       }
       if (credit > 0) {
         send(creditMessage(credit));
