@@ -50,10 +50,10 @@ class EntryInFlight:
                 if outcome.then is not None:  # saves a call
                     outcome.tell()
         for claim, result in zip(self.claims, results[commands:], strict=True):
-            tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
+            took = result if isinstance(result, TakeResult) else TakeResult(())
             index = repeated.get(claim.encoded.command.request_id, applied.index)
             claim.consumer.answered(claim, AppliedCommand(index, now_ms, wall_offset_ms, result))
-            waiters.claim_answered(claim, tasks)
+            waiters.claim_answered(claim, len(took.tasks), cut_short=took.cut_short)
 
     def fail(self, failure: BaseException, waiters: Waiters) -> None:
         """Answer the commands and claims with the reason why the entry was not applied here."""

@@ -307,7 +307,7 @@ class Proposer:
             entry.fail(failure, self._waiters)
         self._set_timer()
         # The timer wakes the proposer for a deadline that is due.
-        if self._pending.line or self._waiters.to_check:
+        if self._pending.line or self._waiters.needs_check:
             self.wake()
 
     # ------------------------------------------------------------------------------ deadlines

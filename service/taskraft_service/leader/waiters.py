@@ -4,17 +4,29 @@ Nothing here is replicated. When the proposer builds an entry, it asks this modu
 for the waiting consumers that the entry, or tasks that are already ready, can serve. The temporary
 tubes ask for their claims in the same way. Claims are based on estimates and reserve no tasks. A
 take that finds nothing changes nothing, and its consumer keeps waiting.
+
+A consumer can wait on all tubes. So a claim looks only at the tubes that may have tasks that no
+claim expects, and the claims of one entry take a limited number of steps. The rest of the tubes is
+checked for the next entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from taskraft_service.languages.patterns import PatternSet, compiled, is_pattern
-from taskraft_service.leader.waiting_consumer import Claim, EntryClaims, WaitingConsumer
+from taskraft_service.leader.waiting_consumer import (
+    CLAIM_STEPS_MAX,
+    CLAIM_STEPS_PER_ENTRY_MAX,
+    CONSUMERS_PER_STEP,
+    Claim,
+    EntryClaims,
+    WaitingConsumer,
+    scan_steps,
+)
 from taskraft_service.leader.waiting_patterns import WaitingPatterns
+from taskraft_service.leader.waiting_tube import WaitingTube
 from taskraft_service.limits import TAKE_TASKS_MAX
 
 
@@ -31,46 +43,26 @@ class ReadyCounts(Protocol):
         """Return the names of all tubes in order."""
 
 
-@dataclass(slots=True)
-class _Tube:
-    """Bookkeeping of one tube that consumers wait on.
-
-    ``line`` is the wait queue: the consumers in order of arrival, without subscriptions that have
-    no credit. ``claimed`` counts the tasks that unanswered claims expect. ``expected`` counts the
-    tasks that entries in flight may make ready.
-    """
-
-    line: dict[WaitingConsumer, None]
-    yielding: set[WaitingConsumer] = field(default_factory=set)
-    """Consumers of the tube that are served after all others."""
-    consumers: int = 0
-    """Number of consumers that wait on the tube, with and without credit."""
-    claimed: int = 0
-    expected: int = 0
-    serial: int = 0
-    """Incremented whenever tasks may have become ready."""
-
-    def in_order(self) -> Sequence[WaitingConsumer]:
-        """Return the consumers of the wait queue in the order in which they are served."""
-        if not self.yielding:
-            return tuple(self.line)
-        return sorted(self.line, key=self.yielding.__contains__)
-
-
 class Waiters:
     """The waiting consumers, in FIFO order per tube."""
 
     def __init__(self, ready_counts: ReadyCounts) -> None:
         self._ready_counts = ready_counts
-        self._tubes: dict[str, _Tube] = {}
-        self._consumers: dict[WaitingConsumer, dict[str, None]] = {}
-        """The tubes of each consumer, in order."""
+        self._tubes: dict[str, WaitingTube] = {}
+        self._consumers: dict[WaitingConsumer, dict[str, int]] = {}
+        """The tubes of each consumer in order, with the place of each tube."""
+        self._places: list[int] = []
+        """The places as objects that the consumers share, which saves memory."""
         self._patterns = WaitingPatterns()
         self._found_empty: dict[tuple[WaitingConsumer, str], int] = {}
         """For each consumer and tube, the serial of the tube when a claim found no task."""
         self.to_check: dict[str, None] = {}
         """Tubes to check when the next entry is built, in a deterministic order; only this class
         changes it."""
+        self._may_offer: dict[str, None] = {}
+        """Tubes that may have tasks that no claim expects. The tubes to check are among them."""
+        self._to_recheck: dict[WaitingConsumer, None] = {}
+        """Consumers that want tasks again; the next entry checks all tubes that may offer some."""
         self._on_want: Callable[[], None] = lambda: None
         self._leaving: dict[WaitingConsumer, Callable[[], None]] = {}
         """Consumers whose time is over, with functions to call once no tube offers them a task."""
@@ -148,20 +140,26 @@ class Waiters:
         known = self._tube(name)
         if name not in self._consumers[consumer]:
             self._enqueue(consumer, name, known)
-        self.to_check[name] = None
+        self._check(name)
 
-    def _enqueue(self, consumer: WaitingConsumer, name: str, known: _Tube) -> None:
-        self._consumers[consumer][name] = None
+    def _check(self, name: str) -> None:
+        self.to_check[name] = self._may_offer[name] = None
+
+    def _enqueue(self, consumer: WaitingConsumer, name: str, known: WaitingTube) -> None:
+        own = self._consumers[consumer]
+        if len(own) == len(self._places):
+            self._places.append(len(own))
+        own[name] = self._places[len(own)]
         known.consumers += 1
         known.line[consumer] = None
         if consumer.yields(name):
             known.yielding.add(consumer)
 
-    def _tube(self, name: str) -> _Tube:
+    def _tube(self, name: str) -> WaitingTube:
         """Return the bookkeeping of a tube; for a new tube, add the matching consumers."""
         known = self._tubes.get(name)
         if known is None:
-            known = self._tubes[name] = _Tube({})
+            known = self._tubes[name] = WaitingTube({})
             if self._patterns.is_new(name):
                 for consumer in self._patterns.compare(name):
                     self._enqueue(consumer, name, known)
@@ -177,6 +175,7 @@ class Waiters:
             self._found_empty.pop((consumer, name), None)
             self._forget_idle(name, known)
         self._patterns.remove(consumer)
+        self._to_recheck.pop(consumer, None)
         self._leaving.pop(consumer, None)
 
     def leave(self, consumer: WaitingConsumer, may_leave: Callable[[], None]) -> None:
@@ -195,30 +194,46 @@ class Waiters:
         """Return whether the next check of the tubes may claim a task for a consumer."""
         if consumer.wanted_tasks() == 0:
             return False
-        own, to_check = self._consumers.get(consumer, {}), self.to_check
-        fewer, more = (own, to_check) if len(own) < len(to_check) else (to_check, own)
+        own = self._consumers.get(consumer, {})
         return any(
             self._found_empty.get((consumer, name)) != self._tubes[name].serial
             and self._free(name, self._tubes[name]) > 0
-            for name in fewer
-            if name in more
+            for name in own.keys() & self._checked_for(consumer).keys()
         )
 
-    def _let_leave(self) -> None:
-        """Let the leaving consumers go to which no tube offers a task any more."""
-        for consumer in [one for one in self._leaving if not self._is_offered(one)]:
-            self._leaving.pop(consumer)()
+    def _checked_for(self, consumer: WaitingConsumer) -> dict[str, None]:
+        """Return the tubes that the next entries check, if the consumer waits on them."""
+        return self._may_offer if consumer in self._to_recheck else self.to_check
 
-    def _forget_idle(self, name: str, known: _Tube) -> None:
+    def _let_leave(self) -> None:
+        """Let leaving consumers go to which no tube offers a task any more.
+
+        The consumers behind the last step are looked at with the next entry.
+        """
+        steps = 0
+        for consumer in list(self._leaving):
+            if steps >= CLAIM_STEPS_PER_ENTRY_MAX:
+                break
+            may_leave = self._leaving.pop(consumer)
+            own = self._consumers.get(consumer, {})
+            steps += 1 + min(len(own), len(self._checked_for(consumer)))
+            if self._is_offered(consumer):
+                self._leaving[consumer] = may_leave
+            else:
+                may_leave()
+
+    def _forget_idle(self, name: str, known: WaitingTube) -> None:
         if not (known.consumers or known.claimed or known.expected):
             del self._tubes[name]
             self.to_check.pop(name, None)
+            self._may_offer.pop(name, None)
 
     def requeue(self, consumer: WaitingConsumer) -> None:
         """Add a consumer that got new credit at the end of the wait queues of its tubes again."""
-        for name in self._consumers.get(consumer, ()):
-            self._tubes[name].line.setdefault(consumer, None)
-            self.to_check[name] = None
+        if consumer in self._consumers:
+            for name in self._consumers[consumer]:
+                self._tubes[name].line.setdefault(consumer, None)
+            self._to_recheck[consumer] = None
 
     def filter_changed(self, consumer: WaitingConsumer) -> None:
         """Add a consumer whose filter changed to the wait queues of its tubes again.
@@ -243,7 +258,7 @@ class Waiters:
             known = self._tube(tube)
             known.expected += tasks
             known.serial += 1
-            self.to_check[tube] = None
+            self._check(tube)
 
     def forget_expected(self, tube: str, tasks: int) -> None:
         """Subtract tasks recorded by ``expect_ready``, because the entry was applied or lost."""
@@ -251,59 +266,109 @@ class Waiters:
         if known is not None:
             # The bookkeeping of the tube may have been removed and added again in between.
             known.expected = max(0, known.expected - tasks)
-            self.to_check[tube] = None
+            self._check(tube)
             self._forget_idle(tube, known)
 
     # --------------------------------------------------------------------------- takes go
 
+    @property
+    def needs_check(self) -> bool:
+        """Return whether the next entry may have claims."""
+        return bool(self.to_check or self._to_recheck or self._leaving)
+
     def claims(self, among: Callable[[str], bool] | None = None) -> list[Claim]:
-        """Return the claims that can be served now.
+        """Return the claims that can be served now, up to the limits of an entry.
+
+        The listener is called if more tubes must be checked although there is no claim, because a
+        caller without a claim may not call again.
 
         Args:
             among: accepts the tubes of the claims; None accepts tubes whose takes go through the
                 log.
         """
-        if not self.to_check:
+        if not self.needs_check:
             return []
-        claims = EntryClaims()
-        among = among or self._ready_counts.is_logged
+        claims = EntryClaims(among or self._ready_counts.is_logged)
+        self._recheck(claims)
         for name in list(self.to_check):
-            if not among(name):
+            if not claims.among(name):
                 continue
+            claims.steps += 1
             known = self._tubes.get(name)
-            if known is None or not known.line or not self._claim_from(name, claims, among):
+            if known is None or not known.line or not self._claim_from(name, claims):
                 self.to_check.pop(name, None)
             if claims.is_full:
                 break
         if self._leaving:
             self._let_leave()
+        if claims.is_full and not claims.claims:
+            self._on_want()
         return claims.claims
 
-    def _claim_from(self, name: str, claims: EntryClaims, among: Callable[[str], bool]) -> bool:
+    def _recheck(self, claims: EntryClaims) -> None:
+        """Mark the tubes that may offer tasks to the consumers that want tasks again."""
+        for consumer in list(self._to_recheck):
+            if claims.is_full:
+                break
+            del self._to_recheck[consumer]
+            own = self._consumers[consumer]
+            claims.steps += scan_steps(own, self._may_offer)
+            self.to_check.update(dict.fromkeys(self._untried(consumer)))
+
+    def _untried(self, consumer: WaitingConsumer) -> list[str]:
+        """Return the consumer's tubes, in order, that may have tasks that it has not tried."""
+        own = self._consumers[consumer]
+        return [
+            name
+            for name in sorted(own.keys() & self._may_offer.keys(), key=own.__getitem__)
+            if self._found_empty.get((consumer, name)) != self._tubes[name].serial
+        ]
+
+    def _claim_from(self, name: str, claims: EntryClaims) -> bool:
         """Add claims on one tube; return whether the next entry must check the tube again."""
         known = self._tubes[name]
-        served: list[WaitingConsumer] = []
         free = self._free(name, known)
-        for consumer in known.in_order():
-            if free <= 0 or claims.is_full:
+        if free <= 0:
+            self._may_offer.pop(name, None)
+            return False
+        served: list[WaitingConsumer] = []
+        for consumer in self._in_order(known, claims):
+            if free <= 0:
                 break
+            # Without the first condition, a full entry could end at the same place each time.
+            if served and claims.is_full:
+                known.next_consumer = consumer
+                break
+            claims.steps += 1
             if self._found_empty.get((consumer, name)) == known.serial:
                 continue
             wanted = min(consumer.wanted_tasks(), TAKE_TASKS_MAX)
             if wanted > 0:
-                claim = self._claim(consumer, name, wanted, among)
+                claim = self._claim(consumer, name, wanted, claims)
                 claims.add(claim)
                 free -= claim.shares[name]
+            elif consumer.one_shot:
+                continue
             served.append(consumer)
+            if not consumer.one_shot:
+                claims.steps += scan_steps(self._consumers[consumer])
         for consumer in served:
             self._move_back(consumer)
-        return free > 0 and claims.is_full
+        return known.next_consumer is not None
 
-    def _free(self, name: str, known: _Tube) -> int:
+    def _in_order(self, known: WaitingTube, claims: EntryClaims) -> Iterable[WaitingConsumer]:
+        """Return the wait queue of a tube, from the place where the last entry was full."""
+        consumers = known.in_order()
+        if consumers is not known.line:
+            claims.steps += len(consumers) // CONSUMERS_PER_STEP
+        known.next_consumer = None
+        return consumers
+
+    def _free(self, name: str, known: WaitingTube) -> int:
         return self._ready_counts.ready_count(name) + known.expected - known.claimed
 
     def _claim(
-        self, consumer: WaitingConsumer, first: str, wanted: int, among: Callable[[str], bool]
+        self, consumer: WaitingConsumer, first: str, wanted: int, claims: EntryClaims
     ) -> Claim:
         """Return a claim on ``first`` and on the consumer's other accepted tubes with free tasks.
 
@@ -312,19 +377,14 @@ class Waiters:
         """
         shares: dict[str, int] = {}
         offering: list[str] = []
-        names = self._consumers[consumer]
         estimated = 0
-        for name in names if len(names) > 1 else (first,):
+        for name in self._tubes_for(consumer, first, claims):
             known = self._tubes[name]
-            if name != first and (
-                not among(name)
-                or self._found_empty.get((consumer, name)) == known.serial
-                or self._has_precedence(consumer, name, known)
-            ):
-                continue
             free = self._free(name, known)
             if free > 0 or name == first:
                 offering.append(name)
+            else:
+                self._may_offer.pop(name, None)
             share = min(wanted - estimated, free)
             if name == first:
                 share = max(share, 1)
@@ -333,8 +393,8 @@ class Waiters:
                 estimated += share
         if consumer.is_selective:
             # Only the applied take determines which tasks suit the consumer, so the claim has no
-            # share.
-            shares = dict.fromkeys(shares, 0)
+            # share. The take looks for a task in all its tubes.
+            shares = dict.fromkeys(offering, 0)
         serials = {}
         for name, share in shares.items():
             known = self._tubes[name]
@@ -344,9 +404,31 @@ class Waiters:
         # sub-queue. A consumer that leaves with its first tasks takes them too.
         tasks_max = wanted if consumer.one_shot else estimated
         encoded = consumer.take(offering, tasks_max)
-        return Claim(consumer, encoded, tasks_max, estimated, shares, serials)
+        return Claim(consumer, encoded, tasks_max, estimated, first, shares, serials)
 
-    def _has_precedence(self, consumer: WaitingConsumer, name: str, known: _Tube) -> bool:
+    def _tubes_for(
+        self, consumer: WaitingConsumer, first: str, claims: EntryClaims
+    ) -> Iterator[str]:
+        """Yield ``first`` and the consumer's other accepted tubes that may have free tasks.
+
+        The tubes are in the order of the consumer, up to a number of steps.
+        """
+        own = self._consumers[consumer]
+        if len(own) == 1:
+            yield first
+            return
+        claims.steps += scan_steps(own, self._may_offer)
+        most = claims.steps + CLAIM_STEPS_MAX
+        for name in self._untried(consumer):
+            known = self._tubes[name]
+            if name == first:
+                yield name
+            elif claims.steps < most:
+                claims.steps += 1 if consumer not in known.yielding else 1 + len(known.line)
+                if claims.among(name) and not self._has_precedence(consumer, name, known):
+                    yield name
+
+    def _has_precedence(self, consumer: WaitingConsumer, name: str, known: WaitingTube) -> bool:
         """Return whether a consumer yields on a tube to another one that may accept its tasks."""
         return consumer in known.yielding and any(
             other not in known.yielding
@@ -369,8 +451,12 @@ class Waiters:
             if is_wanting:
                 line[consumer] = None
 
-    def claim_answered(self, claim: Claim, tasks: int) -> None:
-        """Record that a claim was answered with ``tasks`` tasks, or was lost (0)."""
+    def claim_answered(self, claim: Claim, tasks: int, *, cut_short: bool = False) -> None:
+        """Record that a claim was answered with ``tasks`` tasks, or was lost (0).
+
+        After a take that was ``cut_short``, the consumer tries its other tubes with another claim,
+        which looks at more tasks of each tube.
+        """
         found_nothing = tasks == 0
         alive = claim.consumer in self._consumers
         for name, share in claim.shares.items():
@@ -380,15 +466,17 @@ class Waiters:
                 assert not share
                 assert not alive
                 continue
-            known.claimed -= share
-            assert known.claimed >= 0
-            self.to_check[name] = None
-            if alive and found_nothing:
+            if share:
+                known.claimed -= share
+                assert known.claimed >= 0
+                self._check(name)
+            if alive and found_nothing and (name == claim.first or not cut_short):
                 self._found_empty[claim.consumer, name] = claim.serials[name]
             if not alive:
                 self._forget_idle(name, known)
         if alive and claim.consumer.wanted_tasks() > 0:
-            for name in self._consumers[claim.consumer]:
-                self._tubes[name].line.setdefault(claim.consumer, None)
-                self.to_check[name] = None
+            if claim.consumer.one_shot:
+                self._to_recheck[claim.consumer] = None
+            else:
+                self.requeue(claim.consumer)
             self._on_want()

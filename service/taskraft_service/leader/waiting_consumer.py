@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -17,6 +17,20 @@ CLAIM_BYTES_PER_ENTRY_MAX: Final = 8 * 1024 * 1024
 """Total size of the takes in one entry at which no further take is appended. A take with a pattern
 lists all matching tubes that have tasks, so a thousand takes could otherwise exceed the size of an
 entry."""
+CLAIM_STEPS_PER_ENTRY_MAX: Final = 2_000
+"""Number of steps of the claims of one entry at which no further claim is appended. A step is a
+tube, or a waiting consumer, that is looked at."""
+CLAIM_STEPS_MAX: Final = 1_000
+"""Number of steps at which one claim looks at no further tube."""
+CONSUMERS_PER_STEP: Final = 50
+"""Number of consumers that are put in order for the time of one step."""
+NAMES_PER_STEP: Final = 4
+"""Number of names of tubes that are looked up or moved in tables for the time of one step."""
+
+
+def scan_steps(*tables: Sized) -> int:
+    """Return the number of steps for the common names of some tables."""
+    return 1 + min(map(len, tables)) // NAMES_PER_STEP
 
 
 @dataclass(slots=True, frozen=True)
@@ -90,6 +104,8 @@ class Claim:
     tasks_max: int
     estimated: int
     """Number of tasks that the take is expected to get."""
+    first: str
+    """The tube for which the claim was made."""
     shares: Mapping[str, int]
     serials: Mapping[str, int]
     """Serials of the tubes when the claim was made."""
@@ -99,9 +115,12 @@ class Claim:
 class EntryClaims:
     """The claims of the entry that is being built."""
 
+    among: Callable[[str], bool]
+    """Accepts the tubes of the claims."""
     claims: list[Claim] = field(default_factory=list)
     size_bytes: int = 0
     tasks: int = 0
+    steps: int = 0
 
     @property
     def is_full(self) -> bool:
@@ -110,6 +129,7 @@ class EntryClaims:
             len(self.claims) >= CLAIMS_PER_ENTRY_MAX
             or self.size_bytes >= CLAIM_BYTES_PER_ENTRY_MAX
             or self.tasks >= CLAIM_TASKS_PER_ENTRY_MAX
+            or self.steps >= CLAIM_STEPS_PER_ENTRY_MAX
         )
 
     def add(self, claim: Claim) -> None:

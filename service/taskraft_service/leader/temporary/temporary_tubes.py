@@ -281,8 +281,8 @@ class TemporaryTubes:
             outcome = self._answer(claim.encoded.command)
             claim.consumer.answered(claim, outcome)
             result = outcome.result
-            tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
-            self._waiters.claim_answered(claim, tasks)
+            took = result if isinstance(result, TakeResult) else TakeResult(())
+            self._waiters.claim_answered(claim, len(took.tasks), cut_short=took.cut_short)
         if claims:
             self.wake()
 

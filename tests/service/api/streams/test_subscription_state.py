@@ -88,7 +88,7 @@ class Streamed:
 
     def claim(self, tasks_max: int) -> Claim:
         encoded = self.subscription.take(self.subscription.sources, tasks_max)
-        return Claim(self.subscription, encoded, tasks_max, tasks_max, {}, {})
+        return Claim(self.subscription, encoded, tasks_max, tasks_max, "", {}, {})
 
     def answer(self, claim: Claim, result: TakeResult | Refusal) -> None:
         self.subscription.answered(claim, AppliedCommand(1, 1, 0, result))
