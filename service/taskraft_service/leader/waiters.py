@@ -13,9 +13,9 @@ checked for the next entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
 from taskraft_service.languages.patterns import PatternSet, compiled, is_pattern
+from taskraft_service.leader.ready_counts import ReadyCounts
 from taskraft_service.leader.waiting_consumer import (
     CLAIM_STEPS_MAX,
     CLAIM_STEPS_PER_ENTRY_MAX,
@@ -28,19 +28,6 @@ from taskraft_service.leader.waiting_consumer import (
 from taskraft_service.leader.waiting_patterns import WaitingPatterns
 from taskraft_service.leader.waiting_tube import WaitingTube
 from taskraft_service.limits import TAKE_TASKS_MAX
-
-
-class ReadyCounts(Protocol):
-    """The queue, as the waiting consumers use it."""
-
-    def ready_count(self, tube: str) -> int:
-        """Return the number of tasks that a take from a tube could lease now; unknown tube: 0."""
-
-    def is_logged(self, tube: str) -> bool:
-        """Return whether takes from a tube go through the log."""
-
-    def tube_names(self) -> Sequence[str]:
-        """Return the names of all tubes in order."""
 
 
 class Waiters:
@@ -59,6 +46,8 @@ class Waiters:
         self.to_check: dict[str, None] = {}
         """Tubes to check when the next entry is built, in a deterministic order; only this class
         changes it."""
+        self._to_compare: dict[str, None] = {}
+        """New tubes that the next entry compares with all patterns before it checks them."""
         self._may_offer: dict[str, None] = {}
         """Tubes that may have tasks that no claim expects. The tubes to check are among them."""
         self._to_recheck: dict[WaitingConsumer, None] = {}
@@ -126,7 +115,7 @@ class Waiters:
         ``add`` and each call take a limited number of steps. The caller lets the event loop run
         other work between two calls.
         """
-        return self._patterns.add_candidates(consumer, self._tubes, self._add_to_tube)
+        return self._patterns.add_candidates(consumer, self._add_to_tube)
 
     def steps_with(self, patterns: PatternSet, principal: str) -> tuple[int, int]:
         """Return ``WaitingPatterns.steps_with``."""
@@ -156,14 +145,33 @@ class Waiters:
             known.yielding.add(consumer)
 
     def _tube(self, name: str) -> WaitingTube:
-        """Return the bookkeeping of a tube; for a new tube, add the matching consumers."""
+        """Return the bookkeeping of a tube; a new tube is compared with the patterns later."""
         known = self._tubes.get(name)
         if known is None:
             known = self._tubes[name] = WaitingTube({})
-            if self._patterns.is_new(name):
-                for consumer in self._patterns.compare(name):
-                    self._enqueue(consumer, name, known)
+            if self._patterns.by_consumer and self._patterns.is_new(name):
+                self._to_compare[name] = None
         return known
+
+    def _compare_new(self, claims: EntryClaims) -> None:
+        """Add the consumers whose patterns match new tubes to these tubes.
+
+        One entry can create many tubes, and each can match many consumers. Above the limit of
+        steps, the next entry compares the rest of the tubes.
+        """
+        for name in list(self._to_compare):
+            if claims.is_full:
+                break
+            del self._to_compare[name]
+            claims.steps += self._patterns.compare_steps
+            known = self._tubes[name]
+            # Consumers that came after the tube are behind those that waited before.
+            later, known.line = known.line, {}
+            for consumer in self._patterns.compare(name):
+                if name not in self._consumers[consumer]:
+                    self._enqueue(consumer, name, known)
+            known.line.update(later)
+            self._forget_idle(name, known)
 
     def remove(self, consumer: WaitingConsumer) -> None:
         """Remove a consumer; its unanswered claims must still be answered."""
@@ -223,7 +231,8 @@ class Waiters:
                 may_leave()
 
     def _forget_idle(self, name: str, known: WaitingTube) -> None:
-        if not (known.consumers or known.claimed or known.expected):
+        is_used = known.consumers or known.claimed or known.expected
+        if not is_used and name not in self._to_compare:
             del self._tubes[name]
             self.to_check.pop(name, None)
             self._may_offer.pop(name, None)
@@ -289,9 +298,10 @@ class Waiters:
         if not self.needs_check:
             return []
         claims = EntryClaims(among or self._ready_counts.is_logged)
+        self._compare_new(claims)
         self._recheck(claims)
         for name in list(self.to_check):
-            if not claims.among(name):
+            if name in self._to_compare or not claims.among(name):
                 continue
             claims.steps += 1
             known = self._tubes.get(name)
@@ -315,14 +325,12 @@ class Waiters:
             claims.steps += scan_steps(own, self._may_offer)
             self.to_check.update(dict.fromkeys(self._untried(consumer)))
 
-    def _untried(self, consumer: WaitingConsumer) -> list[str]:
-        """Return the consumer's tubes, in order, that may have tasks that it has not tried."""
+    def _untried(self, consumer: WaitingConsumer) -> Iterator[str]:
+        """Yield the consumer's tubes, in order, that may have tasks that it has not tried."""
         own = self._consumers[consumer]
-        return [
-            name
-            for name in sorted(own.keys() & self._may_offer.keys(), key=own.__getitem__)
-            if self._found_empty.get((consumer, name)) != self._tubes[name].serial
-        ]
+        for name in sorted(own.keys() & self._may_offer.keys(), key=own.__getitem__):
+            if self._found_empty.get((consumer, name)) != self._tubes[name].serial:
+                yield name
 
     def _claim_from(self, name: str, claims: EntryClaims) -> bool:
         """Add claims on one tube; return whether the next entry must check the tube again."""
@@ -419,14 +427,19 @@ class Waiters:
             return
         claims.steps += scan_steps(own, self._may_offer)
         most = claims.steps + CLAIM_STEPS_MAX
+        has_first = False
         for name in self._untried(consumer):
+            if claims.steps >= most:
+                break
             known = self._tubes[name]
+            claims.steps += 1 if consumer not in known.yielding else 1 + len(known.line)
             if name == first:
+                has_first = True
                 yield name
-            elif claims.steps < most:
-                claims.steps += 1 if consumer not in known.yielding else 1 + len(known.line)
-                if claims.among(name) and not self._has_precedence(consumer, name, known):
-                    yield name
+            elif claims.among(name) and not self._has_precedence(consumer, name, known):
+                yield name
+        if not has_first:
+            yield first
 
     def _has_precedence(self, consumer: WaitingConsumer, name: str, known: WaitingTube) -> bool:
         """Return whether a consumer yields on a tube to another one that may accept its tasks."""

@@ -25,7 +25,8 @@ CLAIM_STEPS_MAX: Final = 1_000
 CONSUMERS_PER_STEP: Final = 50
 """Number of consumers that are put in order for the time of one step."""
 NAMES_PER_STEP: Final = 4
-"""Number of names of tubes that are looked up or moved in tables for the time of one step."""
+"""Number of names of tubes that are looked up or moved in tables, or compared with one pattern, for
+the time of one step."""
 
 
 def scan_steps(*tables: Sized) -> int:

@@ -6,12 +6,12 @@ begins to wait is compared with the existing tubes in steps, because a pattern c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.leader.shared_patterns import SharedPatterns
-from taskraft_service.leader.waiting_consumer import WaitingConsumer
+from taskraft_service.leader.waiting_consumer import NAMES_PER_STEP, WaitingConsumer
 
 SLICE_STEPS: Final = 4_000
 """Number of steps after which ``add_candidates`` returns."""
@@ -102,14 +102,12 @@ class WaitingPatterns:
     def add_candidates(
         self,
         consumer: WaitingConsumer,
-        tubes: Container[str],
         add_to: Callable[[WaitingConsumer, str], None],
     ) -> bool:
         """Call ``add_to`` with tubes that the patterns of a consumer match.
 
         Args:
             consumer: the consumer.
-            tubes: the tubes that were compared with all patterns before.
             add_to: adds the consumer to a tube.
 
         Returns:
@@ -124,13 +122,18 @@ class WaitingPatterns:
             patterns = self.by_consumer[consumer]
             steps += patterns.steps_max
             if consumer.allows(name) and patterns.matches(name):
-                steps += 1 if name in tubes or not self.is_new(name) else self._shared.steps
+                steps += 1
                 add_to(consumer, name)
         return False
 
     def is_new(self, name: str) -> bool:
         """Return whether a tube must be compared with all patterns."""
         return name not in self._compared and name not in self._created
+
+    @property
+    def compare_steps(self) -> int:
+        """Number of steps of claims that ``compare`` takes, at most."""
+        return self._shared.steps // NAMES_PER_STEP + len(self.by_consumer)
 
     def compare(self, name: str) -> Sequence[WaitingConsumer]:
         """Return the consumers with a pattern that matches a new tube, in order of arrival."""

@@ -173,3 +173,29 @@ def test_a_take_that_looked_at_too_few_tasks_is_repeated_with_fewer_tubes():
         consumer.claimed = 0
         waiters.claim_answered(claim, 0, cut_short=True)
     assert counts == [3, 2, 1]
+
+
+def test_new_tubes_are_compared_with_waiting_consumers_in_short_runs():
+    waiters = CheckedWaiters(CountingBoard())
+    consumers = [add(waiters, Consumer("*")) for _ in range(1_000)]
+    created = [f"x{number:05}" for number in range(50)]
+    for name in created:
+        assert calls_of(waiters.expect_ready, name, 1) < 20
+    runs, claims = [], []
+    waiters.is_woken = True
+    while waiters.is_woken:
+        waiters.is_woken = False
+        runs.append(calls_of(lambda: claims.extend(waiters.claims())))
+        waiters.is_woken |= waiters.needs_check
+    assert max(runs) < 60_000
+    assert [claim.consumer for claim in claims] == consumers[:50]
+    assert sorted(name for claim in claims for name in claim.shares) == created
+
+
+def test_a_consumer_that_comes_after_a_new_tube_is_behind_those_that_waited():
+    waiters = CheckedWaiters(CountingBoard())
+    early = add(waiters, Consumer("m*"))
+    late = add(waiters, Consumer("mail"))
+    later = add(waiters, Consumer("ma*"))
+    waiters.expect_ready("mail", 3)
+    assert [claim.consumer for claim in waiters.entry()] == [early, late, later]

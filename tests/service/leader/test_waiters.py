@@ -356,8 +356,8 @@ def test_a_pattern_excludes_tubes_that_the_consumer_may_not_take_from():
     waiters.add(consumer)
     for later in ("a3", "a4"):
         waiters.expect_ready(later, 1)
-    assert [waiters.waiting_count(tube) for tube in ("a1", "a2", "a3", "a4")] == [0, 1, 0, 1]
     assert [set(claim.encoded.command.tubes) for claim in waiters.claims()] == [{"a2", "a4"}]
+    assert [waiters.waiting_count(tube) for tube in ("a1", "a2", "a3", "a4")] == [0, 1, 0, 1]
 
 
 def test_a_consumer_with_a_changed_filter_claims_again():
