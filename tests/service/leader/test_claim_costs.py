@@ -2,73 +2,21 @@
 
 import pytest
 
-from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import (
     CLAIM_STEPS_MAX,
     CLAIM_STEPS_PER_ENTRY_MAX,
     CLAIMS_PER_ENTRY_MAX,
 )
 from tests.service.counted_calls import calls_of
-from tests.service.leader.waiting import Board, Consumer, answer, taken
+from tests.service.leader.waiting import CheckedWaiters, Consumer, CountingBoard, add, answer, taken
 
 LOOKS_MAX = 2 * CLAIM_STEPS_PER_ENTRY_MAX
 """Maximum number of looks at tubes for one entry; most tubes are looked at twice."""
 
 
-class CountingBoard(Board):
-    """A board that counts how often the waiting consumers look at a tube."""
-
-    looks = 0
-
-    def ready_count(self, tube):
-        self.looks += 1
-        return super().ready_count(tube)
-
-
-class CheckedWaiters(Waiters):
-    """Waiters with a caller that asks for claims as often as the proposer does."""
-
-    def __init__(self, board):
-        super().__init__(board)
-        self.board = board
-        self.is_woken = True
-        self.looks = []
-        """Number of looks at tubes for each entry."""
-        self.listen(self._wake)
-
-    def _wake(self):
-        self.is_woken = True
-
-    def entry(self):
-        """Return the claims of one entry."""
-        self.is_woken = False
-        before = self.board.looks
-        claims = self.claims()
-        self.looks.append(self.board.looks - before)
-        return claims
-
-    def entries(self, tasks=0):
-        """Return the claims of all entries, each answered with a number of tasks."""
-        found = []
-        while self.is_woken:
-            claims = self.entry()
-            for claim in claims:
-                answer(self, claim, tasks)
-            self.is_woken |= bool(claims)
-            found += claims
-        return found
-
-
 def with_tubes(count, ready=0):
     board = CountingBoard(**{f"x{number:05}": ready for number in range(count)})
     return CheckedWaiters(board)
-
-
-def add(waiters, consumer):
-    waiters.add(consumer)
-    while waiters.add_more(consumer):
-        pass
-    return consumer
 
 
 @pytest.mark.parametrize("one_shot", [True, False])

@@ -1,6 +1,7 @@
 """Consumers and a queue for tests of the waiting consumers."""
 
 from taskraft_service.entries.encoded_command import EncodedCommand
+from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import ConsumerProfile
 from taskraft_service.queue.operations.take import Take
 
@@ -58,3 +59,54 @@ def answer(waiters, claim, tasks):
 
 def taken(claims):
     return [(claim.consumer, *claim.encoded.command.tubes, claim.tasks_max) for claim in claims]
+
+
+def add(waiters, consumer):
+    waiters.add(consumer)
+    while waiters.add_more(consumer):
+        pass
+    return consumer
+
+
+class CountingBoard(Board):
+    """A board that counts how often the waiting consumers look at a tube."""
+
+    looks = 0
+
+    def ready_count(self, tube):
+        self.looks += 1
+        return super().ready_count(tube)
+
+
+class CheckedWaiters(Waiters):
+    """Waiters with a caller that asks for claims as often as the proposer does."""
+
+    def __init__(self, board):
+        super().__init__(board)
+        self.board = board
+        self.is_woken = True
+        self.looks = []
+        """Number of looks at tubes for each entry."""
+        self.listen(self._wake)
+
+    def _wake(self):
+        self.is_woken = True
+
+    def entry(self):
+        """Return the claims of one entry."""
+        self.is_woken = False
+        before = self.board.looks
+        claims = self.claims()
+        self.looks.append(self.board.looks - before)
+        return claims
+
+    def entries(self, tasks=0):
+        """Return the claims of all entries, each answered with a number of tasks."""
+        found = []
+        while self.is_woken:
+            claims = self.entry()
+            for claim in claims:
+                answer(self, claim, tasks)
+            self.is_woken |= bool(claims)
+            found += claims
+        return found
