@@ -307,7 +307,8 @@ class Proposer:
             entry.fail(failure, self._waiters)
         self._set_timer()
         # The timer wakes the proposer for a deadline that is due.
-        if self._pending.line or self._waiters.needs_check:
+        waiters = self._waiters
+        if self._pending.line or waiters.to_check or waiters.to_recheck or waiters.leaving:
             self.wake()
 
     # ------------------------------------------------------------------------------ deadlines

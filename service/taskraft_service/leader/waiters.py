@@ -50,11 +50,13 @@ class Waiters:
         """New tubes that the next entry compares with all patterns before it checks them."""
         self._may_offer: dict[str, None] = {}
         """Tubes that may have tasks that no claim expects. The tubes to check are among them."""
-        self._to_recheck: dict[WaitingConsumer, None] = {}
-        """Consumers that want tasks again; the next entry checks all tubes that may offer some."""
+        self.to_recheck: dict[WaitingConsumer, None] = {}
+        """Consumers that want tasks again; the next entry checks all tubes that may offer some.
+        Only this class changes the dictionary."""
         self._on_want: Callable[[], None] = lambda: None
-        self._leaving: dict[WaitingConsumer, Callable[[], None]] = {}
-        """Consumers whose time is over, with functions to call once no tube offers them a task."""
+        self.leaving: dict[WaitingConsumer, Callable[[], None]] = {}
+        """Consumers whose time is over, with functions to call once no tube offers them a task.
+        Only this class changes the dictionary."""
 
     def __len__(self) -> int:
         return len(self._consumers)
@@ -183,8 +185,8 @@ class Waiters:
             self._found_empty.pop((consumer, name), None)
             self._forget_idle(name, known)
         self._patterns.remove(consumer)
-        self._to_recheck.pop(consumer, None)
-        self._leaving.pop(consumer, None)
+        self.to_recheck.pop(consumer, None)
+        self.leaving.pop(consumer, None)
 
     def leave(self, consumer: WaitingConsumer, may_leave: Callable[[], None]) -> None:
         """Call ``may_leave`` once no tube offers the consumer a task that no claim expects.
@@ -194,7 +196,7 @@ class Waiters:
         report that there are none.
         """
         if self._is_offered(consumer):
-            self._leaving[consumer] = may_leave
+            self.leaving[consumer] = may_leave
         else:
             may_leave()
 
@@ -211,7 +213,7 @@ class Waiters:
 
     def _checked_for(self, consumer: WaitingConsumer) -> dict[str, None]:
         """Return the tubes that the next entries check, if the consumer waits on them."""
-        return self._may_offer if consumer in self._to_recheck else self.to_check
+        return self._may_offer if consumer in self.to_recheck else self.to_check
 
     def _let_leave(self) -> None:
         """Let leaving consumers go to which no tube offers a task any more.
@@ -219,14 +221,14 @@ class Waiters:
         The consumers behind the last step are looked at with the next entry.
         """
         steps = 0
-        for consumer in list(self._leaving):
+        for consumer in list(self.leaving):
             if steps >= CLAIM_STEPS_PER_ENTRY_MAX:
                 break
-            may_leave = self._leaving.pop(consumer)
+            may_leave = self.leaving.pop(consumer)
             own = self._consumers.get(consumer, {})
             steps += 1 + min(len(own), len(self._checked_for(consumer)))
             if self._is_offered(consumer):
-                self._leaving[consumer] = may_leave
+                self.leaving[consumer] = may_leave
             else:
                 may_leave()
 
@@ -242,7 +244,7 @@ class Waiters:
         if consumer in self._consumers:
             for name in self._consumers[consumer]:
                 self._tubes[name].line.setdefault(consumer, None)
-            self._to_recheck[consumer] = None
+            self.to_recheck[consumer] = None
 
     def filter_changed(self, consumer: WaitingConsumer) -> None:
         """Add a consumer whose filter changed to the wait queues of its tubes again.
@@ -280,11 +282,6 @@ class Waiters:
 
     # --------------------------------------------------------------------------- takes go
 
-    @property
-    def needs_check(self) -> bool:
-        """Return whether the next entry may have claims."""
-        return bool(self.to_check or self._to_recheck or self._leaving)
-
     def claims(self, among: Callable[[str], bool] | None = None) -> list[Claim]:
         """Return the claims that can be served now, up to the limits of an entry.
 
@@ -295,7 +292,7 @@ class Waiters:
             among: accepts the tubes of the claims; None accepts tubes whose takes go through the
                 log.
         """
-        if not self.needs_check:
+        if not (self.to_check or self.to_recheck or self.leaving):
             return []
         claims = EntryClaims(among or self._ready_counts.is_logged)
         self._compare_new(claims)
@@ -309,7 +306,7 @@ class Waiters:
                 self.to_check.pop(name, None)
             if claims.is_full:
                 break
-        if self._leaving:
+        if self.leaving:
             self._let_leave()
         if claims.is_full and not claims.claims:
             self._on_want()
@@ -317,10 +314,10 @@ class Waiters:
 
     def _recheck(self, claims: EntryClaims) -> None:
         """Mark the tubes that may offer tasks to the consumers that want tasks again."""
-        for consumer in list(self._to_recheck):
+        for consumer in list(self.to_recheck):
             if claims.is_full:
                 break
-            del self._to_recheck[consumer]
+            del self.to_recheck[consumer]
             own = self._consumers[consumer]
             claims.steps += scan_steps(own, self._may_offer)
             self.to_check.update(dict.fromkeys(self._untried(consumer)))
@@ -489,7 +486,7 @@ class Waiters:
                 self._forget_idle(name, known)
         if alive and claim.consumer.wanted_tasks() > 0:
             if claim.consumer.one_shot:
-                self._to_recheck[claim.consumer] = None
+                self.to_recheck[claim.consumer] = None
             else:
                 self.requeue(claim.consumer)
             self._on_want()

@@ -106,7 +106,7 @@ def test_many_consumers_whose_time_is_over_are_looked_at_for_several_entries():
         waiters.leave(consumer, lambda: left.append(True))
     waiters.board.tasks = {}
     assert calls_of(waiters.entry) < 20 * CLAIM_STEPS_PER_ENTRY_MAX
-    while waiters.needs_check:
+    while waiters.leaving:
         waiters.entry()
     assert len(left) == 100
 
@@ -134,7 +134,7 @@ def test_new_tubes_are_compared_with_waiting_consumers_in_short_runs():
     while waiters.is_woken:
         waiters.is_woken = False
         runs.append(calls_of(lambda: claims.extend(waiters.claims())))
-        waiters.is_woken |= waiters.needs_check
+        waiters.is_woken |= bool(waiters.to_check or waiters.to_recheck)
     assert max(runs) < 60_000
     assert [claim.consumer for claim in claims] == consumers[:50]
     assert sorted(name for claim in claims for name in claim.shares) == created

@@ -150,7 +150,8 @@ class Violations:
         """Check the number of items in a list that must not be empty."""
         if not items:
             self.add(path, f"0 items, not 1 to {most}", {"value": "0", "limit": f"1..{most}"})
-        self.check_count(path, items, most)
+        elif len(items) > most:
+            self.check_count(path, items, most)
 
     def check_text(self, path: str, text: str, bytes_max: int) -> None:
         """Check the length of a text in UTF-8."""
