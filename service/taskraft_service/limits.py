@@ -13,6 +13,8 @@ PAYLOAD_BYTES_MAX: Final = 1024 * 1024
 STORED_PAYLOAD_BYTES_MAX: Final = 64 * 1024
 """Maximum payload of a task that a group or a schedule keeps and puts later."""
 HEADERS_BYTES_MAX: Final = 8 * 1024
+HEADERS_MAX: Final = 64
+"""Maximum number of headers of one task."""
 HEADER_NAME_BYTES_MAX: Final = 128
 CONTENT_TYPE_BYTES_MAX: Final = 255
 TYPE_BYTES_MAX: Final = 128
@@ -44,6 +46,8 @@ TAKE_TASKS_MAX: Final = 1_000
 TAKE_BYTES_DEFAULT: Final = 3 * 1024 * 1024
 """Default maximum payload in one response to a take; with all other fields, the response stays
 below the 4 MiB that gRPC clients accept."""
+TAKE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Maximum payload in one response to a take that asks for more."""
 TAKE_BYTES_BESIDE: Final = 960 * 1024
 """Maximum size of all other fields in a response to a take; tasks beyond this size are released."""
 TAKE_SOURCES_MAX: Final = 64

@@ -137,6 +137,7 @@ class GroupService:
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
             list_fingerprint("groups", *map(str, sorted(set(request.states))), *request.names),
+            bytes_of=lambda name: _content_bytes(queue.group(name)),
         )
         views = [view for name in page if (view := queue.group(name)) is not None]
         offset_ms = queue.wall_offset_ms
@@ -157,6 +158,13 @@ class GroupService:
             text = f'there is no group "{request.name}"'
             raise CallRefused(error_pb2.Error.GROUP_NOT_FOUND, text, {"group": request.name})
         return pb.GetGroupResponse(group=visible_group(view, queue.wall_offset_ms, call.caller))
+
+
+def _content_bytes(view: GroupView | None) -> int:
+    """Return the size of the tasks that a group puts later."""
+    if view is None:
+        return 0
+    return sum([len(task.spec) for task in (view.end_task, view.abort_task) if task is not None])
 
 
 def visible_group(view: GroupView, wall_offset_ms: int, caller: Caller) -> pb.Group:

@@ -255,14 +255,15 @@ class ScheduleService:
         queue = await self._reader.queue(request.consistency)
         may = partial(call.caller.may, Verb.READ)
         names = await call.steps.matching(queue.schedule_names(), PatternSet((ALL_TUBES,)), may)
+        queue = self._reader.applied
         page, next_token = page_of(
             names,
             lambda name: name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
             list_fingerprint("schedules"),
+            bytes_of=lambda name: _content_bytes(queue.schedule(name)),
         )
-        queue = self._reader.applied
         views = [view for name in page if (view := queue.schedule(name)) is not None]
         schedules = await call.steps.in_slices(
             views, lambda view: self._shown(view, call.caller), MESSAGE_STEPS
@@ -276,6 +277,11 @@ class ScheduleService:
         if problem is not None:
             message.last_error.CopyFrom(_problem_message(problem))
         return message
+
+
+def _content_bytes(view: ScheduleView | None) -> int:
+    """Return the size of the task that a schedule puts."""
+    return 0 if view is None else len(view.options.spec)
 
 
 def _times(schedule: pb.Schedule, after_ms: int, times_max: int) -> Sequence[int]:

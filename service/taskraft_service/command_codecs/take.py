@@ -7,7 +7,7 @@ from typing import Final
 from taskraft.v1 import task_service_pb2
 from taskraft_service.command_codecs.command_codec import V1, CommandCodec
 from taskraft_service.command_codecs.request_key import RequestKey
-from taskraft_service.limits import TAKE_BYTES_DEFAULT
+from taskraft_service.limits import TAKE_BYTES_DEFAULT, TAKE_BYTES_MAX
 from taskraft_service.queue.operations.take import Take
 
 
@@ -17,7 +17,7 @@ def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, key: RequestK
         tubes=[source.tube for source in request.sources],
         session_id=request.session_id,
         tasks_max=request.tasks_max or 1,
-        bytes_max=request.bytes_max or TAKE_BYTES_DEFAULT,
+        bytes_max=min(request.bytes_max or TAKE_BYTES_DEFAULT, TAKE_BYTES_MAX),
         ttr_ms=request.ttr_ms if request.HasField("ttr_ms") else None,
         types=tuple(request.types),
         priority_bound=request.priority_bound if request.HasField("priority_bound") else None,

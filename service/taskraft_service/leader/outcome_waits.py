@@ -92,7 +92,7 @@ class OutcomeWaits:
         queue = self._queues.queue_of(query.tube)
         number = queue.tube_number(query.tube)
         early = expectation.ended if expectation is not None else {}
-        views = queue.get_tasks(query.tube, query.ids)
+        views = queue.get_tasks(query.tube, query.ids, large=False)
         for task_id, found in zip(query.ids, views, strict=True):
             view = found or early.get(task_id) or queue.failed_task(query.tube, task_id)
             if view is None:
@@ -212,7 +212,7 @@ class OutcomeWaits:
             number, current_id = awaited.key
             queue = self._queues.queue_of_number(number)
             tube = queue.tube_name(number)
-            view = queue.get_tasks(tube, [current_id])[0] if tube is not None else None
+            (view,) = queue.get_tasks(tube, [current_id], large=False) if tube else (None,)
             if view is not None:
                 now[task_id] = replace(view, extras=replace(view.extras, outcome=late))
         now |= wait.known
@@ -244,7 +244,7 @@ class OutcomeWaits:
         """Continue the waits with the task that replaced a moved task."""
         queue = self._queues.queue_of(tube)
         number = queue.tube_number(tube)
-        (view,) = queue.get_tasks(tube, [moved_id])
+        (view,) = queue.get_tasks(tube, [moved_id], large=False)
         ended = _as_ended(view) if view is not None else None
         if ended is None and view is not None and number is not None:
             awaited.key = (number, moved_id)

@@ -88,6 +88,12 @@ class Limits:
     records_forgotten_max: int = 1_000
     """Maximum number of old records of each kind that an entry deletes."""
     kick_tasks_max: int = 1_000
+    command_content_bytes_max: int = 16 * 1024 * 1024
+    """Content of tasks in bytes that one command changes or moves, in about 15 ms.
+
+    The old and the new content of a change count, and 1 KiB for each header. The task that reaches
+    this maximum is the last one. The content of a put does not count.
+    """
     selector_scan_max: int = 5_000
     """Maximum number of tasks that a command with a filter scans in one entry.
 

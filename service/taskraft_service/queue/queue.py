@@ -48,12 +48,11 @@ from taskraft_service.queue.operations.tubes import clear_away
 from taskraft_service.queue.persistence.state_records import bare_task, collect, open_state
 from taskraft_service.queue.persistence.task_writes import collect_some_tasks
 from taskraft_service.queue.reading.readers import QueueReaders
+from taskraft_service.queue.state.content_work import Editor, unchanged
 from taskraft_service.queue.state.queue_state import (
     BEGINNING,
     CounterOrigin,
-    Editor,
     QueueState,
-    unchanged,
 )
 from taskraft_service.queue.store.idempotency import without_scope
 from taskraft_service.queue.store.store import Store, Write
@@ -133,6 +132,7 @@ def execute(state: QueueState, command: LoggedCommand) -> Result:
     """
     if isinstance(command, ManagedCommand):
         return execute_managed(state, command)
+    state.content.size = 0
     request_id = command.request_id
     if not request_id:
         return EXECUTE[type(command)](state, command)

@@ -146,6 +146,11 @@ CASES = [
     ),
     (spec(headers={"a": b""}), spec(headers={"": b""}), "tasks[0].headers"),
     (
+        spec(headers={str(number): b"" for number in range(limits.HEADERS_MAX)}),
+        spec(headers={str(number): b"" for number in range(limits.HEADERS_MAX + 1)}),
+        "tasks[0].headers",
+    ),
+    (
         spec(headers={"x" * limits.HEADER_NAME_BYTES_MAX: b""}),
         spec(headers={"x" * (limits.HEADER_NAME_BYTES_MAX + 1): b""}),
         f"tasks[0].headers[{'x' * 32}]",
@@ -292,8 +297,13 @@ CASES = [
         "update.headers_set",
     ),
     (
-        update(headers_remove=["a"] * limits.NAMES_MAX),
-        update(headers_remove=["a"] * (limits.NAMES_MAX + 1)),
+        update(headers_set={str(number): b"" for number in range(limits.HEADERS_MAX)}),
+        update(headers_set={str(number): b"" for number in range(limits.HEADERS_MAX + 1)}),
+        "update.headers_set",
+    ),
+    (
+        update(headers_remove=["a"] * limits.HEADERS_MAX),
+        update(headers_remove=["a"] * (limits.HEADERS_MAX + 1)),
         "update.headers_remove",
     ),
     (

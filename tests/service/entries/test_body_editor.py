@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from taskraft.v1 import task_pb2
 from taskraft_service.entries.body_editor import edit_body
-from taskraft_service.limits import HEADERS_BYTES_MAX
+from taskraft_service.limits import HEADERS_BYTES_MAX, HEADERS_MAX
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 
 NAMES = st.text(alphabet="abcé", min_size=1, max_size=3)
@@ -49,12 +49,17 @@ def test_an_edit_equals_the_change_of_the_message(spec, update):
     assert edited.payload_bytes == len(expected.payload)
 
 
-@given(SPECS, UPDATES)
-def test_equal_contents_become_equal_bytes(spec, update):
-    """The order in which a client wrote a map has no effect."""
+@given(SPECS, UPDATES.filter(lambda update: update.headers_set or update.headers_remove))
+def test_changed_headers_are_in_order_of_their_names(spec, update):
+    """The order in which a client wrote a map has no effect once the headers change."""
+    backwards = task_pb2.TaskSpec()
+    backwards.CopyFrom(spec)
+    backwards.headers.clear()
+    raw = backwards.SerializeToString()
+    for name in sorted(spec.headers, reverse=True):
+        raw += task_pb2.TaskSpec(headers={name: spec.headers[name]}).SerializeToString()
     first = edit_body(spec.SerializeToString(deterministic=True), update.SerializeToString())
-    again = edit_body(edit_body(spec.SerializeToString(), b"").body, update.SerializeToString())
-    assert first == again
+    assert edit_body(raw, update.SerializeToString()) == first
 
 
 def test_a_plain_payload_stays_recognisable():
@@ -86,6 +91,32 @@ def test_each_part_is_changed_separately():
     edited = edit_body(spec.SerializeToString(), update.SerializeToString())
     spec.content_type = "d"
     assert task_pb2.TaskSpec.FromString(edited.body) == spec
+
+
+def test_long_and_unusual_headers_are_read_as_the_parser_reads_them():
+    """Compare entries with long names and contents, without a content, and with fields twice."""
+    entries = {"n" * 128: b"c" * 127, "m" * 127: b"c" * 128, "l": b"", "k": b"c" * 3000}
+    spec = task_pb2.TaskSpec(headers=entries).SerializeToString()
+    spec += b"\x1a\x03\x0a\x01j" + b"\x1a\x09\x0a\x01x\x12\x01y\x0a\x01i" + b"\x1a\x00"
+    parsed = task_pb2.TaskSpec.FromString(spec)
+    update = task_pb2.TaskUpdate(headers_set={"h": b"1"}, headers_remove=list(parsed.headers))
+    edited = edit_body(spec, update.SerializeToString())
+    assert task_pb2.TaskSpec.FromString(edited.body) == task_pb2.TaskSpec(headers={"h": b"1"})
+
+
+def test_a_task_has_a_maximum_number_of_headers():
+    """Only a change that sets headers is refused, so tasks of earlier versions can be changed."""
+    spec = task_pb2.TaskSpec(headers={str(number): b"" for number in range(HEADERS_MAX)})
+    more = task_pb2.TaskUpdate(headers_set={"more": b""}).SerializeToString()
+    refused = edit_body(spec.SerializeToString(), more)
+    assert isinstance(refused, Refusal)
+    assert refused.reason is Reason.INVALID_FIELD
+    assert refused.metadata["limit"] == str(HEADERS_MAX)
+    instead = task_pb2.TaskUpdate(headers_set={"more": b""}, headers_remove=["0"])
+    assert not isinstance(edit_body(spec.SerializeToString(), instead.SerializeToString()), Refusal)
+    spec.headers["old"] = b""
+    other = task_pb2.TaskUpdate(payload=b"p", headers_remove=["0"])
+    assert not isinstance(edit_body(spec.SerializeToString(), other.SerializeToString()), Refusal)
 
 
 def test_all_headers_share_one_limit():

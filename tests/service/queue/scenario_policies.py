@@ -21,7 +21,7 @@ from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.task_view import OnDependencyFailure, TaskProgress
 from taskraft_service.queue.entities.tube_options import Durability, OnAck, TtlPolicy, TtlScope
 from taskraft_service.queue.operations.settlements import Ack, Keep
-from taskraft_service.queue.state.queue_state import Edited
+from taskraft_service.queue.state.content_work import Edited
 from taskraft_service.queue.transitions.updating import TaskUpdate
 
 NUMBERS = {

@@ -36,7 +36,7 @@ from taskraft_service.queue.operations.sessions import OpenSession
 from taskraft_service.queue.operations.take import TakeResult
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
-from taskraft_service.queue.state.queue_state import Edited
+from taskraft_service.queue.state.content_work import Edited
 from taskraft_service.queue.store.keys import (
     INSIDE_TUBES,
     READY_ORDER,

@@ -251,8 +251,9 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
         ErrorReason(
             errors.TooManySteps,
             "The request needs more steps, such as comparisons of tube names with patterns, than "
-            "one request may take, or has more fields than one message may have. Metadata `steps` "
-            "and `limit` are the numbers.",
+            "one request may take, has more fields than one message may have, or names tasks with "
+            "more content than one request may read, change or move. Metadata `steps` and `limit` "
+            "are the numbers.",
             "Use fewer patterns, or patterns that begin or end with different texts, and split the "
             "request.",
         ),

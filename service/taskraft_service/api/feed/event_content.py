@@ -17,6 +17,8 @@ from taskraft_service.queue.queue import Queue
 
 ROWS_MAX: Final = 256
 """Maximum number of events in a chunk with content, which bounds the reads of one step."""
+READ_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Maximum content that the node reads for one chunk."""
 _Content: Final = pb.ReadChangesRequest.Content
 
 
@@ -25,15 +27,17 @@ def add_contents(
 ) -> None:
     """Add content to the events of a chunk; cut the chunk after ``bytes_max`` bytes of content.
 
-    A chunk keeps at least one event, because the reader could otherwise never pass a large task.
+    The chunk also ends when the node has read ``READ_BYTES_MAX``, most of which may be left out. A
+    chunk keeps at least one event, because the reader could otherwise never pass a large task.
     """
-    size = 0
+    size = read_bytes = 0
     for place, event in enumerate(answer.events):
         view = _task_of(event, queue)
         if view is not None:
             content = _content_of(view.body, parts)
             size += content.ByteSize()
-            if place and size > bytes_max:
+            read_bytes += len(view.body)
+            if place and (size > bytes_max or read_bytes > READ_BYTES_MAX):
                 answer.next_seq, answer.rows = event.seq, place
                 del answer.events[place:]
                 return

@@ -47,7 +47,7 @@ def _one(each: int) -> Maximum:
 
 
 _NAMES: Final = _one(limits.NAMES_MAX)
-_HEADERS_OF_UPDATES: Final = Maximum(limits.NAMES_MAX, limits.UPDATE_HEADERS_MAX)
+_HEADERS_OF_UPDATES: Final = Maximum(limits.HEADERS_MAX, limits.UPDATE_HEADERS_MAX)
 
 LIST_MAXIMA: Final[Mapping[str, Maximum]] = {
     "externalscaler.ScaledObjectRef.scalerMetadata": _NAMES,
@@ -84,8 +84,7 @@ LIST_MAXIMA: Final[Mapping[str, Maximum]] = {
     "taskraft.v1.TaskSpec.depends_on": Maximum(
         limits.DEPENDENCIES_MAX, limits.PUT_DEPENDENCIES_MAX
     ),
-    # Each header has a name of at least 1 byte.
-    "taskraft.v1.TaskSpec.headers": Maximum(limits.HEADERS_BYTES_MAX, limits.PUT_HEADERS_MAX),
+    "taskraft.v1.TaskSpec.headers": Maximum(limits.HEADERS_MAX, limits.PUT_HEADERS_MAX),
     "taskraft.v1.TaskSpec.unique_key": Maximum(
         limits.KEY_PARTS_MAX, limits.KEY_PARTS_MAX * limits.PUT_TASKS_MAX
     ),

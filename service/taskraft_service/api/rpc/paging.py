@@ -11,10 +11,12 @@ import binascii
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from itertools import accumulate
 from typing import Final, TypeVar
 
 from taskraft.v1 import error_pb2
 from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.limits import LIST_BYTES_MAX
 
 T = TypeVar("T")
 
@@ -75,12 +77,18 @@ def page_token_refused() -> CallRefused:
 
 
 def page_of(
-    ordered: Sequence[T], key: Callable[[T], str], size: int, token: str, fingerprint: str
+    ordered: Sequence[T],
+    key: Callable[[T], str],
+    size: int,
+    token: str,
+    fingerprint: str,
+    bytes_of: Callable[[T], int] | None = None,
 ) -> tuple[Sequence[T], str]:
     """Return a page of a list that is ordered by key, and the token of the next page.
 
     Elements with equal keys are on one page, so a page may be longer than ``size``. The token is
-    empty on the last page.
+    empty on the last page. With ``bytes_of``, the size of the large content of an element, a page
+    also ends after ``LIST_BYTES_MAX``.
 
     Raises:
         CallRefused: the token is malformed, or its fingerprint is not ``fingerprint``.
@@ -92,6 +100,9 @@ def page_of(
             raise page_token_refused()
         start = bisect_right(ordered, last, key=key)
     end = min(start + size, len(ordered))
+    if bytes_of is not None:
+        sizes = accumulate(map(bytes_of, ordered[start:end]))
+        end = min(start + bisect_right(list(sizes), LIST_BYTES_MAX) + 1, end)
     while start < end < len(ordered) and key(ordered[end]) == key(ordered[end - 1]):
         end += 1
     page = ordered[start:end]

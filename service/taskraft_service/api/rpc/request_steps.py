@@ -23,6 +23,11 @@ COMPILED_AT_ONCE: Final = 100
 MESSAGE_STEPS: Final = 40
 """Number of steps that stand for building one message of an answer."""
 
+BYTES_PER_STEP: Final = 16
+"""Payload or result of a task that counts as one step: read from the store, copied and sent."""
+CONTENT_BYTES_MAX: Final = REQUEST_STEPS_MAX * BYTES_PER_STEP
+"""Content of tasks that one answer has at most, about 16 MB."""
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -44,12 +49,27 @@ class RequestSteps:
         """
         self.taken += steps
         if self.taken > REQUEST_STEPS_MAX:
-            raise CallRefused(
-                error_pb2.Error.TOO_MANY_STEPS,
-                f"the request needs {self.taken} steps, more than {REQUEST_STEPS_MAX}; name fewer"
-                " patterns, or patterns that begin or end with different texts",
-                {"steps": str(self.taken), "limit": str(REQUEST_STEPS_MAX)},
+            raise self._refusal("name fewer patterns, or patterns that begin or end differently")
+
+    def count_content(self, content_bytes: int) -> None:
+        """Count the payloads and results of tasks before they are read or sent.
+
+        Raises:
+            CallRefused: TOO_MANY_STEPS.
+        """
+        self.taken += content_bytes // BYTES_PER_STEP
+        if self.taken > REQUEST_STEPS_MAX:
+            raise self._refusal(
+                f"the tasks have {content_bytes} bytes of content, and {BYTES_PER_STEP} bytes are"
+                " one step; name fewer tasks"
             )
+
+    def _refusal(self, advice: str) -> CallRefused:
+        return CallRefused(
+            error_pb2.Error.TOO_MANY_STEPS,
+            f"the request needs {self.taken} steps, more than {REQUEST_STEPS_MAX}; {advice}",
+            {"steps": str(self.taken), "limit": str(REQUEST_STEPS_MAX)},
+        )
 
     async def slices(self, elements: Sequence[T], steps_each: int) -> AsyncIterator[Sequence[T]]:
         """Yield the elements in parts, with a turn of the event loop between two parts.

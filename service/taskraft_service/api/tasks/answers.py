@@ -36,9 +36,10 @@ from taskraft_service.queue.operations.take import TakeResult
 
 LEASES_AT_ONCE: Final = 8
 """Number of leases that are read before the size of their payloads counts."""
-LEASE_SLICE_BYTES: Final = 4 * 1024 * 1024
-"""Content size of leases after which the event loop gets a turn, at most ``LEASES_AT_ONCE`` leases
-later. Payloads are read from the store, though they are left out: about 0.5 ms for each MiB."""
+CONTENT_SLICE_BYTES: Final = 4 * 1024 * 1024
+"""Content size of tasks after which the event loop gets a turn; for leases, at most
+``LEASES_AT_ONCE`` leases later. Payloads are read from the store, though they are left out: about
+0.5 ms for each MiB."""
 LEASE_BYTES: Final = 8 * 1024
 """Content size that stands for reading and encoding one lease, about 4 us."""
 _SPEC: Final = wire.tag(task_pb2.Task.SPEC_FIELD_NUMBER, wire.LENGTH)
@@ -228,7 +229,7 @@ async def encode_leases(
         leased = queues.leased(tokens[start : start + LEASES_AT_ONCE])
         part += leased
         size += sum(LEASE_BYTES + len(view.body) for view in leased)
-        if size >= LEASE_SLICE_BYTES:
+        if size >= CONTENT_SLICE_BYTES:
             yield encode(part)
             part, size = [], 0
             await asyncio.sleep(0)

@@ -16,6 +16,7 @@ from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.rpc.forwarding_metadata import CallOrigin
 from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.request_steps import CONTENT_BYTES_MAX
 from taskraft_service.api.rpc.status import (
     CallRefused,
     error_message,
@@ -81,6 +82,7 @@ class OutcomeHandlers:
             wait_seconds = 0
         ended = iter(await self._outcomes.finish(wait, wait_seconds))
         views = [None if isinstance(one, Refusal) else next(ended) for one in found]
+        call.steps.count_content(sum([view.content_bytes for view in views if view is not None]))
         return self._encode_waited(call, found, views, gone)
 
     def _encode_waited(
@@ -144,17 +146,20 @@ class OutcomeHandlers:
         """Wait on this node; return one encoded outcome per task id."""
         left = max(until - asyncio.get_running_loop().time(), 0.0)
         views: list[TaskView | None] = await self._outcomes.finish(wait, left)
-        return [
-            encode_tasks(
-                [visible_task(view, wait.query.tube, caller)],
-                _OUTCOMES,
-                self._reader.wall_offset_ms,
-                shorten_session=True,
-            )[0]
-            if view is not None
-            else task_element(_OUTCOMES, task_pb2.Task(tube=wait.query.tube, id=task_id))
-            for task_id, view in zip(wait.query.ids, views, strict=True)
-        ]
+        tube, content_bytes = wait.query.tube, 0
+        parts = []
+        for task_id, view in zip(wait.query.ids, views, strict=True):
+            if view is None:
+                parts.append(task_element(_OUTCOMES, task_pb2.Task(tube=tube, id=task_id)))
+                continue
+            shown = visible_task(view, tube, caller)
+            content_bytes += shown.content_bytes
+            if content_bytes > CONTENT_BYTES_MAX:
+                shown = without_content(shown)
+            parts += encode_tasks(
+                [shown], _OUTCOMES, self._reader.wall_offset_ms, shorten_session=True
+            )
+        return parts
 
     async def _finish_elsewhere(
         self, call: UnaryCall[pb.PutTasksRequest], ids: Sequence[int], until: float
@@ -253,6 +258,11 @@ def visible_task(view: TaskView, tube: str, caller: Caller) -> TaskView:
     """
     if view.tube == tube or caller.may(Verb.READ, view.tube):
         return view
+    return without_content(view)
+
+
+def without_content(view: TaskView) -> TaskView:
+    """Return a task with its tube, id, state and outcome only."""
     return TaskView(
         tube=view.tube,
         id=view.id,
@@ -283,9 +293,10 @@ def select_with_failed(
 ) -> list[TaskView | Refusal]:
     """Return the selected tasks of a tube in order, including the records of failed tasks.
 
-    The list has a refusal for each task that is neither in the tube nor recorded as failed.
+    The list has a refusal for each task that is neither in the tube nor recorded as failed. Tasks
+    with large payloads have no content.
     """
-    found = queue.select_tasks(tube, selector)
+    found = queue.select_tasks(tube, selector, large=False)
     if not any(isinstance(one, Refusal) for one in found):
         return found
     failed = queue.failed_tasks(tube, selector)

@@ -142,6 +142,7 @@ def check_stored_spec(violations: Violations, path: str, spec: task_pb2.TaskSpec
 
 def _check_headers(violations: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
     headers = spec.headers
+    violations.check_count(path, headers, limits.HEADERS_MAX)
     sizes = [len(name.encode()) for name in headers]
     if min(sizes) < 1 or max(sizes) > limits.HEADER_NAME_BYTES_MAX:
         for name in headers:

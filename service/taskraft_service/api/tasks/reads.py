@@ -108,6 +108,7 @@ class TaskReadHandlers:
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
         queue = self._reader.queues.queue_of(request.tube)
+        call.steps.count_content(queue.content_bytes(request.tube, selector))
         found = queue.select_tasks(request.tube, selector)
         answer = pb.GetTasksResponse(
             revision=queue.applied_index, now_ms=self._reader.wall_now_ms()

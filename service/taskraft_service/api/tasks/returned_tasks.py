@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.tasks.answers import encode_tasks
+from taskraft_service.api.tasks.answers import CONTENT_SLICE_BYTES, encode_tasks
 from taskraft_service.api.tasks.outcomes import task_element
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.task_view import TaskView
@@ -16,18 +17,28 @@ _PUT: Final = pb.PutTasksResponse.TASKS_FIELD_NUMBER
 _SETTLED: Final = pb.SettleTasksResponse.TASKS_FIELD_NUMBER
 
 
-def encode_put_tasks(
+async def encode_put_tasks(
     queues: QueueLocator, tube: str, ids: Sequence[int], wall_offset_ms: int
 ) -> bytes:
-    """Return the tasks of a put as the field ``tasks`` of its response; id 0: a refused item."""
-    queue = queues.queue_of(tube)
-    views = queue.get_tasks(tube, ids)
-    return b"".join(
-        _encoded(_PUT, view, wall_offset_ms)
-        if view is not None
-        else task_element(_PUT, task_pb2.Task(tube=tube, id=task_id) if task_id else _NO_TASK)
-        for task_id, view in zip(ids, views, strict=True)
-    )
+    """Return the tasks of a put as the field ``tasks`` of its response; id 0: a refused item.
+
+    The event loop gets a turn after each ``CONTENT_SLICE_BYTES`` of content, because the tasks
+    that existed before can be large.
+    """
+    parts = []
+    read_bytes = 0
+    for task_id in ids:
+        (view,) = queues.queue_of(tube).get_tasks(tube, [task_id])
+        if view is None:
+            gone = task_pb2.Task(tube=tube, id=task_id) if task_id else _NO_TASK
+            parts.append(task_element(_PUT, gone))
+            continue
+        parts.append(_encoded(_PUT, view, wall_offset_ms))
+        read_bytes += len(view.body)
+        if read_bytes >= CONTENT_SLICE_BYTES:
+            read_bytes = 0
+            await asyncio.sleep(0)
+    return b"".join(parts)
 
 
 def leased_tasks(queues: QueueLocator, request: pb.SettleTasksRequest) -> list[TaskView | None]:

@@ -167,7 +167,7 @@ class TaskService:
         if call.request.return_tasks:
             reader = self._reader
             answer.MergeFromString(
-                encode_put_tasks(
+                await encode_put_tasks(
                     reader.queues, call.request.tube, answer.task_ids, reader.wall_offset_ms
                 )
             )
@@ -248,6 +248,9 @@ class TaskService:
         if call.caller.is_restricted:
             request = own_settlements(self._reader.queues, request, call.caller)
         queues = self._reader.queues
+        if request.return_tasks:
+            tokens = [token for settlement in request.settlements for token in settlement.tokens]
+            call.steps.count_content(sum([queue.leased_bytes(tokens) for queue in queues.all]))
         leased = leased_tasks(queues, request) if request.return_tasks else ()
         applied = await self._executor.execute_changed(SETTLE, call, request)
         result = result_of(applied, SettleResult)

@@ -147,7 +147,8 @@ def check_task_update(
             violations.add(f"{path}.headers_set", "a header has an empty name")
         headers_bytes += len(name.encode()) + len(content)
     violations.check_size(f"{path}.headers_set", headers_bytes, limits.HEADERS_BYTES_MAX)
-    violations.check_count(f"{path}.headers_remove", update.headers_remove, limits.NAMES_MAX)
+    violations.check_count(f"{path}.headers_set", update.headers_set, limits.HEADERS_MAX)
+    violations.check_count(f"{path}.headers_remove", update.headers_remove, limits.HEADERS_MAX)
     for place, name in enumerate(update.headers_remove):
         violations.check_text(f"{path}.headers_remove[{place}]", name, limits.HEADER_NAME_BYTES_MAX)
         if not name:

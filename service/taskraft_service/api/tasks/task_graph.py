@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 from taskraft.v1 import error_pb2, task_pb2
@@ -13,7 +14,7 @@ from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, Unar
 from taskraft_service.api.rpc.status import CallRefused, tube_not_found
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.api.tasks.answers import encode_tasks
+from taskraft_service.api.tasks.answers import CONTENT_SLICE_BYTES, encode_tasks, without_payload
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.store.indexes import FIRST
 
@@ -21,6 +22,8 @@ DEPTH_MAX: Final = 5
 TASKS_MAX: Final = 500
 NEIGHBOURS_MAX: Final = 5_000
 """Maximum number of neighbours that one call reads; a task is read once for each of its edges."""
+NEIGHBOUR_BYTES: Final = 40 * 1024
+"""Content that counts as one more neighbour, because its size takes as long to read."""
 SLICE_NEIGHBOURS: Final = 100
 """Number of neighbours that are read between two turns of the event loop; about 20 us each."""
 
@@ -79,7 +82,6 @@ class TaskGraphHandler:
             list(walk.tasks.values()),
             pb.GetTaskGraphResponse.TASKS_FIELD_NUMBER,
             self._reader.wall_offset_ms,
-            payload_omit=True,
             shorten_session=True,
         )
         return b"".join((answer.SerializeToString(), *tasks))
@@ -94,17 +96,19 @@ class _Walk:
     def __init__(
         self, reader: QueueReader, caller: Caller, first: TaskView, tasks_max: int
     ) -> None:
-        self.tasks: Final[dict[Place, TaskView]] = {(first.tube, first.id): first}
+        self.tasks: Final[dict[Place, TaskView]] = {}
         self.edges: Final[dict[tuple[Place, Place], None]] = {}
         """The edges in the order in which they were found, each from a task to its dependent."""
         self.is_truncated = False
         self._reader = reader
         self._caller = caller
         self._tasks_max = tasks_max
-        self._found = [first]
+        self._found: list[TaskView] = []
         """The tasks whose neighbours were not read yet."""
         self._read = 0
-        """Number of neighbours that were read."""
+        """Number of neighbours that were read, with the size of their content."""
+        self._pause_at = SLICE_NEIGHBOURS
+        self._add(first, may_add=True)
 
     async def run(self, depth_max: int) -> None:
         """Collect the tasks up to a distance, and the edges between them."""
@@ -118,13 +122,14 @@ class _Walk:
         """Add the tasks that a task waits for; an edge may lead to a task that is not shown."""
         waiting = view.extras.waiting
         for awaited in waiting.open if waiting is not None else ():
-            if not await self._may_read_more():
+            if self._has_read_enough():
                 return
             place = (awaited.tube, awaited.id)
             found = None
             if self._caller.may(Verb.READ, awaited.tube):
                 queue = self._reader.queues.queue_of(awaited.tube)
                 (found,) = queue.get_tasks(awaited.tube, (awaited.id,))
+            await self._count(found)
             if found is None or self._add(found, may_add=may_add):
                 self.edges[place, (view.tube, view.id)] = None
 
@@ -133,26 +138,35 @@ class _Walk:
         after = FIRST
         while True:
             queue = self._reader.queues.queue_of(view.tube)
-            dependents = queue.dependents(view.tube, view.id, after, SLICE_NEIGHBOURS)
+            dependents = queue.dependents(
+                view.tube, view.id, after, SLICE_NEIGHBOURS, CONTENT_SLICE_BYTES
+            )
             for member, dependent in dependents:
-                if not await self._may_read_more():
+                if self._has_read_enough():
                     return
+                await self._count(dependent)
                 after = member
                 may_see = self._caller.may(Verb.READ, dependent.tube)
                 if may_see and self._add(dependent, may_add=may_add):
                     self.edges[(view.tube, view.id), (dependent.tube, dependent.id)] = None
-            if len(dependents) < SLICE_NEIGHBOURS:
+            if not dependents:
                 return
 
-    async def _may_read_more(self) -> bool:
-        """Count a neighbour, and let other work run between two slices."""
-        if self._read >= NEIGHBOURS_MAX:
-            self.is_truncated = True
+    def _has_read_enough(self) -> bool:
+        """Return whether the call may read no more neighbours; the graph is then truncated."""
+        if self._read < NEIGHBOURS_MAX:
             return False
-        self._read += 1
-        if self._read % SLICE_NEIGHBOURS == 0:
-            await asyncio.sleep(0)
+        self.is_truncated = True
         return True
+
+    async def _count(self, neighbour: TaskView | None) -> None:
+        """Count a neighbour that was read, and let other work run between two slices."""
+        self._read += 1
+        if neighbour is not None:
+            self._read += len(neighbour.body) // NEIGHBOUR_BYTES
+        if self._read >= self._pause_at:
+            self._pause_at = self._read + SLICE_NEIGHBOURS
+            await asyncio.sleep(0)
 
     def _add(self, view: TaskView, *, may_add: bool) -> bool:
         """Add a task if there is room; return whether the graph has the task."""
@@ -162,7 +176,7 @@ class _Walk:
         if not may_add or len(self.tasks) >= self._tasks_max:
             self.is_truncated = True
             return False
-        self.tasks[place] = view
+        self.tasks[place] = replace(view, body=without_payload(view.body))
         self._found.append(view)
         return True
 

@@ -222,6 +222,11 @@ class QueueTask:
         return self.body is None or len(self.body) > BODY_INLINE_BYTES_MAX
 
     @property
+    def content_bytes(self) -> int:
+        """Return the size of the payload and the result."""
+        return self.payload_bytes + len(self.extras.result or b"")
+
+    @property
     def has_times(self) -> bool:
         """Return whether the task has a delay, a TTL or a TTR."""
         return (

@@ -25,6 +25,7 @@ from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.updating import (
     growth,
     refusal_of_attributes,
+    refusal_of_bytes,
     refusal_of_content,
     update_task,
 )
@@ -68,9 +69,12 @@ def refusal_of_ack(state: QueueState, task: QueueTask, settlement: Ack) -> Refus
         text = f"{given} is not from 1 to {FOREVER_MS - 1}; a ZOMBIE needs a retention period"
         limits = {"value": str(given), "limit": f"1..{FOREVER_MS - 1}"}
         return invalid("retain_ms", text, limits)
-    return refusal_of_attributes(tube, settlement.update) or refusal_of_content(
+    refusal = refusal_of_attributes(tube, settlement.update) or refusal_of_content(
         state, task, settlement.update
     )
+    if refusal is None and settlement.result:
+        refusal = refusal_of_bytes(state, len(settlement.result))
+    return refusal
 
 
 def leaves_on_ack(tube: QueueTube, settlement: Ack) -> bool:
@@ -108,6 +112,12 @@ def is_plain(settlement: Ack) -> bool:
     )
 
 
+def _has_large_result(state: QueueState, settlement: Ack) -> bool:
+    """Return whether the tasks of an acknowledgement would keep too large results together."""
+    result_bytes = len(settlement.result or b"") * len(settlement.tokens)
+    return result_bytes > state.limits.command_content_bytes_max
+
+
 def acknowledge(
     state: QueueState, settlement: Ack, item: int, refused: list[ItemRefusal], *, is_checked: bool
 ) -> None:
@@ -119,6 +129,7 @@ def acknowledge(
         settlement.keep is not Keep.AS_TUBE
         or settlement.retain_ms is not None
         or settlement.update is not None
+        or _has_large_result(state, settlement)
     )
     refusal_of = (
         partial(_refusal, state, settlement, CapacityEstimate())

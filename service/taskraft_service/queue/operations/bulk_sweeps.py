@@ -16,7 +16,7 @@ from taskraft_service.queue.entities.bulk_sweep import (
     BulkSweep,
 )
 from taskraft_service.queue.entities.quotas import share_refusal, total_refusal
-from taskraft_service.queue.entities.refusal import CountResult, Refusal
+from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations import admin, kick_bury_delete, move
 from taskraft_service.queue.operations.admin import Restart
@@ -190,10 +190,14 @@ def run_bulk_sweep(state: QueueState, command: RunBulkSweep) -> CountResult:
 def _advance(state: QueueState, sweep: BulkSweep, change: BulkChange, result: CountResult) -> None:
     """Count the result of a step, and end the sweep after its last step."""
     sweep.changed += result.count
+    handled = at_most(change.selector)
     for item in result.refused:
+        if item.refusal.reason is Reason.TOO_MANY_STEPS:
+            handled = item.item  # the next step begins with this task
+            break
         sweep.count_refusal(int(item.refusal.reason))
     if sweep.request.ids:
-        sweep.position = min(sweep.position + at_most(change.selector), sweep.position_max)
+        sweep.position = min(sweep.position + handled, sweep.position_max)
     else:
         sweep.position = result.continue_after_id or sweep.position_max
     state.bulk_sweeps.touch(sweep)

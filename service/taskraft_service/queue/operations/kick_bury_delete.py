@@ -29,7 +29,12 @@ from taskraft_service.queue.operations.command_definition import (
     tubes_of_end,
 )
 from taskraft_service.queue.operations.lease_returns import begin_return
-from taskraft_service.queue.operations.selection import Selector, at_most, selected_items
+from taskraft_service.queue.operations.selection import (
+    CONTENT_ITEMS,
+    Selector,
+    at_most,
+    selected_items,
+)
 from taskraft_service.queue.operations.task_change import TaskChange, change_selected, claim_growth
 from taskraft_service.queue.state.lease_returns import LeaseReturn
 from taskraft_service.queue.state.queue_state import QueueState
@@ -228,7 +233,8 @@ def _growth_bytes(command: Kick) -> int:
 
 
 def _kick_items(command: Kick) -> int:
-    return max(command.count, selected_items(command))
+    has_content = command.update is not None and bool(command.update.content)
+    return max(command.count, selected_items(command)) * (CONTENT_ITEMS if has_content else 1)
 
 
 KICK: Final = CommandDefinition(

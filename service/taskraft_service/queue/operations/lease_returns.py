@@ -44,19 +44,26 @@ def return_lease(state: QueueState, task: QueueTask, work: LeaseReturn) -> None:
 
 
 def _go_on(state: QueueState, work: LeaseReturn, tasks_max: int) -> int:
-    """Give up to ``tasks_max`` leases back; return the number of steps, at least 1."""
-    leases = _leases(state, work)
-    tasks = [task for _, task in islice(leases, max(tasks_max, 0) + 1)]
-    is_finished = len(tasks) <= tasks_max
-    for task in tasks[:tasks_max]:
+    """Give leases back in up to ``tasks_max`` steps; return the number of steps, at least 1.
+
+    A task with large content that becomes a dead letter takes several steps; the last task may
+    exceed the maximum.
+    """
+    steps = state.steps
+    before = steps.left
+    tasks = [task for _, task in islice(_leases(state, work), tasks_max + 1)]
+    returned = 0
+    for task in tasks:
+        if before - steps.left >= tasks_max:
+            break
         return_lease(state, task, work)
-    if not is_finished:
+        steps.left -= 1
+        returned += 1
+    if returned < len(tasks):
         state.lease_returns.add(work)
     elif work.of_session:
         state.sessions.remove(state.sessions.by_number[work.number])
-    returned = min(len(tasks), tasks_max)
-    state.steps.left -= returned
-    return max(returned, 1)
+    return max(before - steps.left, 1)
 
 
 def _leases(state: QueueState, work: LeaseReturn) -> Iterable[tuple[int, QueueTask]]:

@@ -24,7 +24,12 @@ from taskraft_service.queue.operations.command_definition import (
     side_of_tube,
     tubes_of_end,
 )
-from taskraft_service.queue.operations.selection import Selector, at_most, selected_items
+from taskraft_service.queue.operations.selection import (
+    CONTENT_ITEMS,
+    Selector,
+    at_most,
+    selected_items,
+)
 from taskraft_service.queue.operations.task_change import TaskChange, change_selected
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.state.temporary_tubes import ACROSS, Side, SideLookup, refusal_of_target
@@ -123,7 +128,7 @@ def _refusal_to_move(state: QueueState, task: QueueTask, command: Move) -> Refus
     return (
         refusal_to_receive(state, target, task)
         or refusal_of_change(target, command.delay_ms or 0, command.update)
-        or refusal_of_content(state, task, command.update)
+        or refusal_of_content(state, task, command.update, is_moved=True)
     )
 
 
@@ -217,5 +222,5 @@ DEFINITION: Final = CommandDefinition(
     answer=COUNT_ANSWER,
     side_violations=_side_violations,
     growth_bytes=_growth_bytes,
-    items=selected_items,
+    items=lambda command: selected_items(command) * CONTENT_ITEMS,
 )

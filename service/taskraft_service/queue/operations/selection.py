@@ -15,6 +15,7 @@ from taskraft_service.queue.entities.filter import Filter, Predicate, matcher, s
 from taskraft_service.queue.entities.refusal import (
     CountResult,
     ItemRefusal,
+    Reason,
     Refusal,
     no_task,
     no_task_of_key,
@@ -68,6 +69,11 @@ def at_most(selector: Selector | None) -> int:
 
 SCAN_ITEMS: Final = 1_000
 """Number of items that stand for the scan of a filter, however few tasks the filter selects."""
+
+
+CONTENT_ITEMS: Final = 16
+"""Number of items that stand for one task whose content is changed or moved, because the content
+can be large."""
 
 
 class Selects(Protocol):
@@ -124,9 +130,11 @@ def change_each(
     """Apply a change to each task of a selector.
 
     ``change`` handles tasks of any state; a filter selects only tasks in ``states``. Each task is
-    looked up when its turn comes, because an earlier change may have ended it.
+    looked up when its turn comes, because an earlier change may have ended it. If the command has
+    changed as much content as it may, a filter continues with the next command.
     """
     continue_after_id = 0
+    found_ids: Sequence[int] = ()
     if isinstance(selector, ByFilter):
         is_match = matcher(selector.filter, state.now_ms, state.wall_offset_ms)
         found = scan(
@@ -137,12 +145,16 @@ def change_each(
             scanned_tasks(state.limits.selector_scan_max, selector.filter),
         )
         continue_after_id = found.continue_after_id
-        selector = ByIds([task.id for task in found.tasks])
+        found_ids = [task.id for task in found.tasks]
+        selector = ByIds(found_ids)
     count = 0
     refused: list[ItemRefusal] = []
     for item, task in enumerate(named(state, tube, selector)):
         changed = task if isinstance(task, Refusal) else change(task)
         if isinstance(changed, Refusal):
+            if found_ids and changed.reason is Reason.TOO_MANY_STEPS:
+                continue_after_id = found_ids[item - 1]
+                break
             refused.append(ItemRefusal(item, changed))
         else:
             count += changed

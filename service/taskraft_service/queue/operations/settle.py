@@ -19,7 +19,7 @@ from taskraft_service.queue.entities.life_cycle import EventKind, Operation
 from taskraft_service.queue.entities.refusal import REFUSED_ITEMS, ItemRefusal, Refusal
 from taskraft_service.queue.entities.retry_policy import Exhausted
 from taskraft_service.queue.entities.task_state import TaskOutcome
-from taskraft_service.queue.entities.tube import QueueTask
+from taskraft_service.queue.entities.tube import BODY_INLINE_BYTES_MAX, QueueTask
 from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.operations.acknowledge import acknowledge, acknowledge_each, stale
 from taskraft_service.queue.operations.command_definition import (
@@ -40,6 +40,7 @@ from taskraft_service.queue.operations.releasing import (
     take_position,
     try_again,
 )
+from taskraft_service.queue.operations.selection import CONTENT_ITEMS
 from taskraft_service.queue.operations.settle_checks import (
     refusal_of_capacity,
     refusal_of_settle,
@@ -293,6 +294,17 @@ def _growth_bytes(command: Settle) -> int:
     return sum([kept_bytes(one) * len(one.tokens) for one in command.settlements])
 
 
+def _items(settlement: Settlement) -> int:
+    """Return how many items of an entry stand for the leases of a settlement."""
+    leases = len(settlement.tokens)
+    if isinstance(settlement, (Touch, Reject)):
+        return leases
+    is_moved = isinstance(settlement, Release) and bool(settlement.move_to)
+    is_changed = settlement.update is not None and bool(settlement.update.content)
+    is_large = is_moved or is_changed or kept_bytes(settlement) > BODY_INLINE_BYTES_MAX
+    return leases * (CONTENT_ITEMS if is_large else 1)
+
+
 _TOUCHED: Final = FieldTable(
     TouchedLease,
     Number("token", "Q"),
@@ -327,5 +339,5 @@ DEFINITION: Final = CommandDefinition(
     answer=ANSWER,
     side_violations=_side_violations,
     growth_bytes=_growth_bytes,
-    items=lambda command: sum([len(one.tokens) for one in command.settlements]),
+    items=lambda command: sum([_items(one) for one in command.settlements]),
 )

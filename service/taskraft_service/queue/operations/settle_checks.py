@@ -34,6 +34,7 @@ from taskraft_service.queue.transitions.moving import dead_letters_of, refusal_t
 from taskraft_service.queue.transitions.updating import (
     growth,
     refusal_of_attributes,
+    refusal_of_bytes,
     refusal_of_content,
 )
 
@@ -86,9 +87,16 @@ def refusal_of_settlement(
         case Touch():
             return _refusal_of_touch(tube)
         case Reject():
-            return None
+            return _refusal_to_give_up(state, task, Exhausted.DEAD_LETTER)
         case _:
             assert_never(settlement)
+
+
+def _refusal_to_give_up(state: QueueState, task: QueueTask, exhausted: Exhausted) -> Refusal | None:
+    """Return why the content of a task cannot go to the dead-letter tube, or None."""
+    if exhausted is not Exhausted.DEAD_LETTER or not task.tube.options.dead_letter_tube:
+        return None
+    return refusal_of_bytes(state, task.payload_bytes)
 
 
 def tube_after(state: QueueState, task: QueueTask, settlement: Release) -> QueueTube:
@@ -103,7 +111,11 @@ def _refusal_of_release(state: QueueState, task: QueueTask, settlement: Release)
     refusal = together([refusal for refusal in refusals if refusal is not None])
     if refusal is None and settlement.move_to:
         refusal = _refusal_of_destination(state, task, settlement)
-    return refusal or refusal_of_content(state, task, update)
+    refusal = refusal or refusal_of_content(state, task, update, is_moved=bool(settlement.move_to))
+    failure = settlement.failure
+    if refusal is None and failure is not None and is_last_attempt(task, failure):
+        return _refusal_to_give_up(state, task, policy_of(task).exhausted)
+    return refusal
 
 
 def _refusal_of_times(tube: QueueTube, settlement: Release) -> Refusal | None:

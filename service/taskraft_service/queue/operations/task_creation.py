@@ -19,7 +19,8 @@ from taskraft_service.queue.entities.tube_limits import effective_options
 from taskraft_service.queue.operations.admin import restart_one
 from taskraft_service.queue.operations.dependencies import join_dependents, waiting_of
 from taskraft_service.queue.operations.releasing import forget_attempts
-from taskraft_service.queue.state.queue_state import Edited, QueueState
+from taskraft_service.queue.state.content_work import Edited
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
 from taskraft_service.queue.transitions.updating import claim, replace_body
 

@@ -17,7 +17,12 @@ from taskraft_service.queue.operations.command_definition import (
     ReadyPrediction,
     side_of_tube,
 )
-from taskraft_service.queue.operations.selection import Selector, at_most, selected_items
+from taskraft_service.queue.operations.selection import (
+    CONTENT_ITEMS,
+    Selector,
+    at_most,
+    selected_items,
+)
 from taskraft_service.queue.operations.task_change import TaskChange, change_selected, claim_growth
 from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.transitions.transition import leave_order, transition
@@ -102,6 +107,10 @@ def _growth_bytes(command: UpdateTasks) -> int:
     return len(command.update.content) * at_most(command.selector)
 
 
+def _items(command: UpdateTasks) -> int:
+    return selected_items(command) * (CONTENT_ITEMS if command.update.content else 1)
+
+
 DEFINITION: Final = CommandDefinition(
     UpdateTasks,
     partial(change_selected, UPDATING),
@@ -109,5 +118,5 @@ DEFINITION: Final = CommandDefinition(
     side=side_of_tube,
     answer=COUNT_ANSWER,
     growth_bytes=_growth_bytes,
-    items=selected_items,
+    items=_items,
 )

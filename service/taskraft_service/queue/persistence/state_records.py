@@ -25,15 +25,14 @@ from taskraft_service.queue.feed.feed_partition import PARTITION_NUMBERS
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.persistence.task_writes import HOLDER, collect_tasks
 from taskraft_service.queue.state.cluster_version import ClusterVersionState
+from taskraft_service.queue.state.content_work import Editor, unchanged
 from taskraft_service.queue.state.dependents import DEPENDENTS_NUMBERS
 from taskraft_service.queue.state.failures import FAILURE_NUMBERS
 from taskraft_service.queue.state.lease_returns import LEASE_RETURN, UnfinishedReturns
 from taskraft_service.queue.state.queue_state import (
     BEGINNING,
     CounterOrigin,
-    Editor,
     QueueState,
-    unchanged,
 )
 from taskraft_service.queue.state.replicated_settings import SETTINGS
 from taskraft_service.queue.state.schedule_registry import SCHEDULE_RECORD

@@ -113,16 +113,32 @@ class QueueReaders(LeaderReaders):
 
     # --------------------------------------------------------------------------------------- tasks
 
-    def get_tasks(self, tube: str, ids: Sequence[int]) -> list[TaskView | None]:
-        """Return the tasks with the given ids, in the same order; None for each missing task."""
+    def get_tasks(
+        self, tube: str, ids: Sequence[int], *, large: bool = True
+    ) -> list[TaskView | None]:
+        """Return the tasks with the given ids, in the same order; None for each missing task.
+
+        ``large`` False: a task with a large payload has no content.
+        """
         found = self._state.tubes.get(tube)
         if found is None:
             return [None] * len(ids)
+        body = self._state.body if large else self._state.small_body
         tasks = (self._state.find(found, task_id) for task_id in ids)
-        return [self._view(task) if task is not None else None for task in tasks]
+        return [task.view(body(task)) if task is not None else None for task in tasks]
+
+    def content_bytes(self, tube: str, selector: ByIds | ByKeys) -> int:
+        """Return the size of the payloads and results of the selected tasks of a tube."""
+        tasks = named(self._state, self._state.tubes[tube], selector)
+        return sum([task.content_bytes for task in tasks if not isinstance(task, Refusal)])
+
+    def leased_bytes(self, tokens: Iterable[int]) -> int:
+        """Return the size of the payloads and results of the tasks of some leases."""
+        leases = self._state.leases
+        return sum([leases[token].content_bytes for token in tokens if token in leases])
 
     def dependents(
-        self, tube: str, task_id: int, after: SetMember, tasks_max: int
+        self, tube: str, task_id: int, after: SetMember, tasks_max: int, bytes_max: int
     ) -> list[tuple[SetMember, TaskView]]:
         """Return the next tasks that wait for a task, each with its member of the set, in order.
 
@@ -131,6 +147,7 @@ class QueueReaders(LeaderReaders):
             task_id: id of the task.
             after: member behind which the tasks come; FIRST: from the first.
             tasks_max: maximum number of tasks.
+            bytes_max: content with which the result ends early; the last task may exceed it.
         """
         state = self._state
         found = state.tubes.get(tube)
@@ -144,12 +161,21 @@ class QueueReaders(LeaderReaders):
             dependent = state.find(other, member[1]) if other is not None else None
             if dependent is not None:  # None: its tube was truncated or dropped
                 waiting.append((member, self._view(dependent)))
+                bytes_max -= dependent.payload_bytes
+            if bytes_max <= 0:
+                break
         return waiting
 
-    def select_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | Refusal]:
-        """Return the selected tasks of an existing tube in order; a Refusal for a missing task."""
+    def select_tasks(
+        self, tube: str, selector: ByIds | ByKeys, *, large: bool = True
+    ) -> list[TaskView | Refusal]:
+        """Return the selected tasks of an existing tube in order; a Refusal for a missing task.
+
+        ``large`` False: a task with a large payload has no content.
+        """
+        body = self._state.body if large else self._state.small_body
         tasks = named(self._state, self._state.tubes[tube], selector)
-        return [task if isinstance(task, Refusal) else self._view(task) for task in tasks]
+        return [task if isinstance(task, Refusal) else task.view(body(task)) for task in tasks]
 
     def list_tasks(
         self, tube: str, states: Collection[State], after_id: int, limit: int

@@ -8,11 +8,10 @@ change feed, and the tasks in memory. The module checks nothing: operations chec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.entities.ready_tasks import Offers
-from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.session import QueueSession, SessionRegistry
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
@@ -23,6 +22,7 @@ from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.state.audit_table import AuditTable
 from taskraft_service.queue.state.bulk_sweeps import BulkSweepRegistry
 from taskraft_service.queue.state.cluster_version import ClusterVersionState
+from taskraft_service.queue.state.content_work import ContentWork, Editor
 from taskraft_service.queue.state.dependents import DependentsIndex
 from taskraft_service.queue.state.entry_steps import EntrySteps
 from taskraft_service.queue.state.failures import FailureTable
@@ -40,22 +40,6 @@ from taskraft_service.queue.store.indexes import Timers, UniqueKeys
 from taskraft_service.queue.store.ordered_index import OrderKey
 from taskraft_service.queue.store.store import Store
 from taskraft_service.queue.values import value
-
-
-class Edited(NamedTuple):
-    """The new content of a task, and the size of its payload."""
-
-    body: bytes
-    payload_bytes: int
-
-
-Editor: TypeAlias = Callable[[bytes, bytes], Edited | Refusal]
-"""Applies a client's changes to the content of a task; returns the new content, or a refusal."""
-
-
-def unchanged(body: bytes, changes: bytes) -> Edited | Refusal:
-    """Raise AssertionError; an ``Editor`` for queues whose commands never change task content."""
-    raise AssertionError(f"no editor for {len(changes)} bytes of changes to {len(body)} bytes")
 
 
 class LeaderSignals:
@@ -136,7 +120,6 @@ class QueueState(WorkingSet):
         self.origin = origin
         self.limits = limits
         self.new_task = new_task
-        self.editor = editor
         self.index = 0
         self.now_ms = 0
         self.wall_offset_ms = 0
@@ -155,6 +138,7 @@ class QueueState(WorkingSet):
         self.repeated: dict[str, int] = {}
         """Revisions of earlier requests that commands of the entry repeat, by request id."""
         self.steps = EntrySteps()
+        self.content = ContentWork(editor)
         self.lease_returns = UnfinishedReturns()
         self.token = origin.token
         self.leases: dict[int, QueueTask] = {}
@@ -182,7 +166,7 @@ class QueueState(WorkingSet):
         self.quarantines = Quarantines()
         self.tube_owners = TubeOwners()
         self.signals = LeaderSignals()
-        self.watch = TaskWatch(self.body)
+        self.watch = TaskWatch(self.small_body)
 
     @property
     def wall_ms(self) -> int:

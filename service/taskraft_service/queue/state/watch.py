@@ -48,7 +48,7 @@ class TaskWatch:
     """The watched tasks, by tube number.
 
     Args:
-        body: reads the content of a task.
+        body: returns the content of a task that its notes have.
     """
 
     __slots__ = ("_body", "_sessions", "ended", "told", "tubes")

@@ -29,6 +29,10 @@ NEIGHBOUR_MAX: Final = 2
 """Maximum distance of two neighbouring ids, because a scan also reads all records between the
 ids."""
 
+SMALL_PAYLOAD_BYTES_MAX: Final = 16 * 1024
+"""Maximum payload of a task whose content the answers of waiting calls have. Such a call names many
+tasks, and keeps those that have ended until its answer."""
+
 _tube_of: Final = attrgetter("tube")
 
 
@@ -111,6 +115,10 @@ class WorkingSet:
         body = self.store.get(body_key(task.tube.number, task.id))
         assert body is not None, f"task {task.id} of tube {task.tube.number} has no content"
         return body
+
+    def small_body(self, task: QueueTask) -> bytes:
+        """Return the content of a task, or nothing if the payload is large."""
+        return self.body(task) if task.payload_bytes <= SMALL_PAYLOAD_BYTES_MAX else b""
 
     def tasks(self, tube: QueueTube, after_id: int = 0) -> Iterator[QueueTask]:
         """Yield the tasks of a tube in order of their ids.

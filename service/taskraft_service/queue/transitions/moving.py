@@ -8,7 +8,7 @@ returns to this tube.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from taskraft_service.queue.entities.event_cause import NO_CAUSE, EventCause
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, shown
@@ -25,6 +25,9 @@ from taskraft_service.queue.state.temporary_tubes import out_of_reach
 from taskraft_service.queue.transitions.endings import leave_failure
 from taskraft_service.queue.transitions.transition import transition
 from taskraft_service.queue.transitions.updating import claim
+
+BYTES_PER_STEP: Final = 128 * 1024
+"""Content that takes as long to move as one step of long work."""
 
 
 def refusal_of_all(target: QueueTube) -> Refusal | None:
@@ -98,8 +101,10 @@ def bring_to_dead_letters(
 
     ``kind`` is the operation that used the attempts up; the counters and the feed show it, and the
     events have ``cause``. The new task starts with the times of the dead-letter tube, the failure,
-    and the origin.
+    and the origin. Large content takes steps of the entry, because deadlines and ended sessions
+    move many tasks.
     """
+    state.steps.left -= task.payload_bytes // BYTES_PER_STEP
     times = _times_given(state, target)
     moved = _arrived(state, task, target, times, 0, Position.IN_ORDER)
     moved.extras = replace(

@@ -9,11 +9,12 @@ from then on, and can be restarted only if it gets the key back.
 from __future__ import annotations
 
 from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
-from taskraft_service.queue.entities.refusal import Refusal, key_taken, together
+from taskraft_service.queue.entities.refusal import Reason, Refusal, key_taken, together
 from taskraft_service.queue.entities.task_state import DELAYED, FINISHED
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube, Stored
 from taskraft_service.queue.entities.tube_limits import refusal_of_delay, refusal_of_fields
-from taskraft_service.queue.state.queue_state import Edited, QueueState
+from taskraft_service.queue.state.content_work import Edited, KeptEdit
+from taskraft_service.queue.state.queue_state import QueueState
 from taskraft_service.queue.values import value
 
 
@@ -62,20 +63,59 @@ def refusal_of_attributes(tube: QueueTube, update: TaskUpdate | None) -> Refusal
 
 
 def refusal_of_content(
-    state: QueueState, task: QueueTask, update: TaskUpdate | None
+    state: QueueState, task: QueueTask, update: TaskUpdate | None, *, is_moved: bool = False
 ) -> Refusal | None:
-    """Return why an update cannot change the content of a task, or None."""
+    """Return why a command cannot change the content of a task, or move the content, or None.
+
+    Each check counts towards the content of the command.
+    """
     if update is None or not update.content:
+        return refusal_of_bytes(state, task.payload_bytes) if is_moved else None
+    refusal = refusal_of_bytes(state, task.payload_bytes)
+    if refusal is not None:
+        return refusal
+    edited = _edited(state, task, update.content)
+    if isinstance(edited, Refusal):
+        return edited
+    state.content.size += edited.work_bytes
+    return None
+
+
+def refusal_of_bytes(state: QueueState, content_bytes: int) -> Refusal | None:
+    """Count the content of one more task of the command; return why it is too much, or None.
+
+    The first task is never too much, so a client can always send one task alone.
+    """
+    most = state.limits.command_content_bytes_max
+    before = state.content.size
+    if before < most:
+        state.content.size = before + content_bytes
         return None
-    edited = state.editor(state.body(task), update.content)
-    return edited if isinstance(edited, Refusal) else None
+    return Refusal(
+        Reason.TOO_MANY_STEPS,
+        f"the tasks before have {before} bytes of content, and one request changes or moves at "
+        f"most {most}; send the other tasks in another request",
+        {"steps": str(before + content_bytes), "limit": str(most)},
+    )
+
+
+def _edited(state: QueueState, task: QueueTask, changes: bytes) -> Edited | Refusal:
+    """Return the changed content of a task, or a refusal.
+
+    The checks and the change itself ask for the same edit, one after the other.
+    """
+    kept = state.content.edit
+    if kept is None or kept.task is not task or kept.changes is not changes:
+        kept = KeptEdit(task, changes, state.content.editor(state.body(task), changes))
+        state.content.edit = kept
+    return kept.result
 
 
 def growth(state: QueueState, task: QueueTask, update: TaskUpdate | None) -> int:
     """Return the payload bytes that an update adds to a task; negative if the task shrinks."""
     if update is None or not update.content:
         return 0
-    edited = state.editor(state.body(task), update.content)
+    edited = _edited(state, task, update.content)
     return 0 if isinstance(edited, Refusal) else edited.payload_bytes - task.payload_bytes
 
 
@@ -107,13 +147,14 @@ def update_task(state: QueueState, task: QueueTask, update: TaskUpdate) -> None:
 
 
 def _edit(state: QueueState, task: QueueTask, change: bytes) -> None:
-    edited = state.editor(state.body(task), change)
+    edited = _edited(state, task, change)
     assert not isinstance(edited, Refusal), "refusal_of_content was not asked"
     replace_body(state, task, edited)
 
 
 def replace_body(state: QueueState, task: QueueTask, edited: Edited) -> None:
     """Replace the content of a task, and correct all counts of its bytes."""
+    state.content.edit = None
     state.touch_task(task)
     state.tubes.touch(task.tube)
     state.resident_bytes += len(edited.body) - len(task.body or b"")

@@ -82,7 +82,7 @@ def test_the_parts_of_a_list_are_bounded_and_the_last_ends_it(monkeypatch):
 
 
 def test_a_lease_that_ends_between_two_slices_is_left_out(monkeypatch):
-    monkeypatch.setattr(answers, "LEASE_SLICE_BYTES", 1)
+    monkeypatch.setattr(answers, "CONTENT_SLICE_BYTES", 1)
     queue, tokens = queue_with_leases(20)
     reading = parts_of(queue)
     reading.send(None)

@@ -38,7 +38,7 @@ class PayloadTooLarge(InvalidError):
 
 
 class TooManySteps(InvalidError):
-    """The request needs more steps, such as comparisons with patterns, than one request may."""
+    """The request needs more steps, or names tasks with more content, than one request may."""
 
     reason = "TOO_MANY_STEPS"
 

@@ -134,8 +134,9 @@ class Error(_message.Message):
         """
         TOO_MANY_STEPS: Error._Reason.ValueType  # 42
         """The request needs more steps, such as comparisons of names with patterns, than one request may
-        take, or more fields than one message may have, which is 300 000 with those of all messages
-        inside it. Metadata steps and limit are the numbers. INVALID_ARGUMENT.
+        take, or has more fields than one message may have, which is 300 000 with those of all messages
+        inside it, or its tasks have more content than one request may read, change or move. Metadata
+        steps and limit are the numbers, in bytes for changed and moved content. INVALID_ARGUMENT.
         """
         TUBE_PAUSED: Error._Reason.ValueType  # 50
         """The tube is paused for puts or for takes. UNAVAILABLE."""
@@ -283,8 +284,9 @@ class Error(_message.Message):
     """
     TOO_MANY_STEPS: Error.Reason.ValueType  # 42
     """The request needs more steps, such as comparisons of names with patterns, than one request may
-    take, or more fields than one message may have, which is 300 000 with those of all messages
-    inside it. Metadata steps and limit are the numbers. INVALID_ARGUMENT.
+    take, or has more fields than one message may have, which is 300 000 with those of all messages
+    inside it, or its tasks have more content than one request may read, change or move. Metadata
+    steps and limit are the numbers, in bytes for changed and moved content. INVALID_ARGUMENT.
     """
     TUBE_PAUSED: Error.Reason.ValueType  # 50
     """The tube is paused for puts or for takes. UNAVAILABLE."""

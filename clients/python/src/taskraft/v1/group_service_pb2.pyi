@@ -498,7 +498,9 @@ class ListGroupsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CONSISTENCY_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Maximum number of groups on a page, 1 to 1 000. 0: 1 000."""
+    """Maximum number of groups on a page, 1 to 1 000. 0: 1 000. A page ends early when the tasks that
+    its groups put later have 2.5 MiB.
+    """
     page_token: _builtins.str
     """The next_page_token of the previous page. Empty: the first page."""
     @_builtins.property

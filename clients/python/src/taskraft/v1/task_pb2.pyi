@@ -235,8 +235,8 @@ class TaskSpec(_message.Message):
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
         """Headers: the W3C trace context ("traceparent", "tracestate") and the user's own. A name has 1
-        to 128 bytes; names and values together have at most 8 KiB. All tasks of a put or batch together
-        have at most 40 000 headers.
+        to 128 bytes; names and values together have at most 8 KiB. A task has at most 64 headers, and
+        all tasks of a put or batch together have at most 40 000.
         """
 
     @_builtins.property
@@ -916,6 +916,11 @@ Global___UniqueKey: _TypeAlias = UniqueKey  # noqa: Y015
 class TaskUpdate(_message.Message):
     """Changes of a task that is not taken, or changes together with a transition. The limits are those
     of TaskSpec. An absent field leaves the value unchanged.
+
+    One command changes or moves at most 16 MiB of content: the old and the new payloads, kept
+    results, and 1 KiB for each header. The task that reaches this maximum is the last one; a filter
+    continues with the next command, and each further task is refused with TOO_MANY_STEPS. A batch or
+    an atomic settle is refused as a whole.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -964,8 +969,8 @@ class TaskUpdate(_message.Message):
     """New time to run, from the next take on. 0 is refused, as in TaskSpec."""
     @_builtins.property
     def headers_set(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
-        """Headers to add or replace, at most 1 000, and at most 2 000 for all settlements of a request
-        together. Other headers stay.
+        """Headers to add or replace, at most 64, and at most 2 000 for all settlements of a request
+        together. Other headers stay. A task has at most 64 headers.
         """
 
     @_builtins.property

@@ -110,7 +110,8 @@ class PutTasksResponse(_message.Message):
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
         """With outcome_wait_ms: one task per item, in the order of the request. A task that has not ended
         has the outcome TIMEOUT. State and outcome are unspecified if the item was refused or the task
-        no longer exists.
+        no longer exists. A task with a payload of more than 16 KiB has no spec. After 16 MB of payloads
+        and results, the other tasks have only tube, id, state and outcome; WaitTasks returns the rest.
         """
 
     @_builtins.property
@@ -206,9 +207,9 @@ class TakeTasksRequest(_message.Message):
     tasks_max: _builtins.int
     """Maximum number of tasks, 1 to 1 000. 0: 1."""
     bytes_max: _builtins.int
-    """Maximum size of all payloads in bytes; the first task is returned even if it is larger. 0: 3
-    MiB, so that the response stays below the 4 MiB that gRPC clients accept by default. All other
-    content of the tasks has at most 960 KiB in total.
+    """Maximum size of all payloads in bytes, up to 16 MiB; the first task is returned even if it is
+    larger. 0: 3 MiB, so that the response stays below the 4 MiB that gRPC clients accept by
+    default. All other content of the tasks has at most 960 KiB in total.
     """
     wait_ms: _builtins.int
     """Maximum wait for the first task, up to 60 000. Absent: until 250 ms before the deadline of the
@@ -717,7 +718,9 @@ class SettleTasksRequest(_message.Message):
     principal alone is the scope. At most 128 bytes.
     """
     return_tasks: _builtins.bool
-    """True: return the tasks in SettleTasksResponse.tasks. Not allowed in a batch."""
+    """True: return the tasks in SettleTasksResponse.tasks. Payloads and results of more than 16 MB in
+    all are then refused with TOO_MANY_STEPS. Not allowed in a batch.
+    """
     @_builtins.property
     def settlements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Settlement]:
         """The settlements, executed in order."""
@@ -1251,7 +1254,9 @@ class GetTasksRequest(_message.Message):
     """True: leave the payloads out of the response."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Ids or unique keys, at most 1 000. Filters are refused; use ListTasks."""
+        """Ids or unique keys, at most 1 000. Filters are refused; use ListTasks. Payloads and results of
+        more than 16 MB in all are refused with TOO_MANY_STEPS, also if they are left out.
+        """
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
@@ -2466,7 +2471,9 @@ class WaitTasksResponse(_message.Message):
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
         """The tasks that are known, in the order of the request. The outcome is TIMEOUT if the wait ended
         before the task. A task that was moved is returned as it is in its new tube. A task that failed
-        and no longer exists is returned from its failure record, see GetTasksResponse.failed.
+        and no longer exists is returned from its failure record, see GetTasksResponse.failed. A task
+        with a payload of more than 16 KiB has no spec. Payloads and results of more than 16 MB in all
+        are refused with TOO_MANY_STEPS; wait for fewer tasks.
         """
 
     @_builtins.property
