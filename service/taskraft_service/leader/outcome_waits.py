@@ -5,7 +5,8 @@ the new leader. For a task that has already ended, the call is answered at once 
 record is kept. Without a record, the task is reported as unknown.
 
 An applied entry changes what is known of each task once. The calls that wait for the task are told
-afterwards, at most ``TOLD_AT_ONCE`` of them in one turn of the event loop, in order.
+afterwards, at most ``TOLD_AT_ONCE`` of them in one turn of the event loop, in order. A tube that is
+dropped or truncated can have very many tasks, so its tasks are noted in slices too.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.sliced_calls import SlicedCalls
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_view import TaskView
-from taskraft_service.queue.state.watch import TaskWatch, WatchNote
+from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.state.watch import TaskWatch, WatchNote, with_outcome
 
 TOLD_AT_ONCE: Final = 1_000
 """Maximum number of waiting calls that are told, about one task each, in one turn of the event
 loop."""
 
+EMPTIED_AT_ONCE: Final = 200
+"""Maximum number of tasks of dropped and truncated tubes that are noted in one turn of the event
+loop; each may be read from the store."""
 EXPECTED_MIN: Final = 1_000
 """Minimum of ``ExpectedOutcomes.ended_max``."""
 _FINISHED: Final = (State.DONE, State.ZOMBIE)
@@ -48,6 +53,8 @@ class ExpectedOutcomes:
     flight, the minimum of these ids.
     """
 
+    number: int
+    """Number of the tube."""
     floors: list[int] = field(default_factory=list)
     ended: dict[int, TaskView] = field(default_factory=dict)
     ended_max: int = EXPECTED_MIN
@@ -76,6 +83,7 @@ class OutcomeWaits:
         self._expected: dict[int, ExpectedOutcomes] = {}
         """The outcomes that puts in flight expect, by number of the tube."""
         self._untold: SlicedCalls[OutcomeWait] = SlicedCalls(TOLD_AT_ONCE)
+        self._emptied: SlicedCalls[int] = SlicedCalls(EMPTIED_AT_ONCE)
         self.tasks: Final = WaitedTasks()
         """The number of tasks for which calls wait."""
 
@@ -96,6 +104,8 @@ class OutcomeWaits:
         for task_id, found in zip(query.ids, views, strict=True):
             view = found or early.get(task_id) or queue.failed_task(query.tube, task_id)
             if view is None:
+                if expectation is not None and self._is_in_cleanup(expectation.number, task_id):
+                    self._attach(wait, (expectation.number, task_id), task_id)
                 continue
             ended = _as_ended(view)
             if ended is not None:
@@ -149,7 +159,7 @@ class OutcomeWaits:
             yield None
             return
         number, first = key
-        expectation = self._expected.setdefault(number, ExpectedOutcomes())
+        expectation = self._expected.setdefault(number, ExpectedOutcomes(number))
         expectation.floors.append(first)
         self._watch(key).add_floor(*key)
         try:
@@ -172,6 +182,11 @@ class OutcomeWaits:
     def _watch(self, key: TaskKey) -> TaskWatch:
         """Return the object that records the outcomes of a tube's tasks."""
         return self._queues.queue_of_number(key[0]).watch
+
+    def _is_in_cleanup(self, number: int, task_id: int) -> bool:
+        """Return whether a task of a dropped or truncated tube will be removed by a later entry."""
+        queue = self._queues.queue_of_number(number)
+        return queue.task_in_cleanup(number, task_id) is not None
 
     def _attach(self, wait: OutcomeWait, key: TaskKey, task_id: int) -> None:
         progress = wait.query.progress
@@ -225,6 +240,16 @@ class OutcomeWaits:
         for queue in self._queues.all:
             for note in queue.watch.fetch():
                 self._note(note)
+            for number in queue.watch.fetch_emptied():
+                tell = partial(self._note_emptied, queue, number)
+                self._emptied.add(tell, queue.watch.unwatch_each(number))
+
+    def _note_emptied(self, queue: Queue, number: int, task_id: int) -> None:
+        """Note that a task loses its tube; an entry that has removed the task has told so."""
+        view = queue.task_in_cleanup(number, task_id)
+        if view is not None:
+            deleted = TaskOutcome.DELETED
+            self._note(WatchNote(number, with_outcome(view, deleted), deleted))
 
     def _note(self, note: WatchNote) -> None:
         is_progress = note.moved_to is None and note.outcome is TaskOutcome.NONE

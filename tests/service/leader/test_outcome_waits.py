@@ -6,7 +6,12 @@ from contextlib import ExitStack
 import pytest
 
 from taskraft_service.leader.command_submitter import NotProposed
-from taskraft_service.leader.outcome_waits import EXPECTED_MIN, TOLD_AT_ONCE, OutcomeWaits
+from taskraft_service.leader.outcome_waits import (
+    EMPTIED_AT_ONCE,
+    EXPECTED_MIN,
+    TOLD_AT_ONCE,
+    OutcomeWaits,
+)
 from taskraft_service.leader.waited_tasks import OutcomeQuery
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.new_task import NewTask
@@ -18,7 +23,7 @@ from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.move import Move
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.selection import ByIds
-from taskraft_service.queue.operations.tubes import CreateTube, DropTube
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
 from tests.service.counted_calls import calls_of
@@ -143,6 +148,58 @@ async def test_a_recreated_tube_is_another_tube(stage):
     stage.do(DropTube("t"), CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
     stage.put(b"another task 1")
     assert await stage.finish(wait) == [TaskOutcome.DELETED]
+
+
+async def waits_on_many_tasks(stage, tasks):
+    """Return a wait for many tasks of one tube."""
+    for _ in range(tasks // 1_000):
+        stage.put(*[b"x"] * 1_000)
+    return stage.outcomes.begin(OutcomeQuery("t", range(1, tasks + 1)))
+
+
+@pytest.mark.parametrize("command", [DropTube("t"), TruncateTube("t")])
+async def test_the_tasks_of_an_emptied_tube_are_noted_in_slices(stage, command):
+    wait = await waits_on_many_tasks(stage, 2_000)
+    stage.do(command)
+    ended = [2_000 - len(stage.outcomes)]
+    for _ in range(2_000):
+        await asyncio.sleep(0)
+        ended.append(2_000 - len(stage.outcomes) - sum(ended))
+    assert max(ended) <= EMPTIED_AT_ONCE + Limits().steps_beside_max
+    assert await stage.finish(wait) == [TaskOutcome.DELETED] * 2_000
+    assert not stage.queue.watch.tubes
+
+
+async def test_the_drop_of_a_tube_calls_no_function_for_each_awaited_task():
+    calls = []
+    for awaited in (100, 2_000):
+        stage = Stage()
+        for _ in range(2):
+            stage.put(*[b"x"] * 1_000)
+        stage.outcomes.begin(OutcomeQuery("t", range(1, awaited + 1)))
+        calls.append(calls_of(stage.do, DropTube("t")))
+    assert calls[1] <= calls[0] + 10
+
+
+async def test_entries_that_remove_the_tasks_first_tell_the_calls(stage):
+    wait = await waits_on_many_tasks(stage, 1_000)
+    stage.do(DropTube("t"))
+    while stage.queue.next_deadline_ms() is not None:
+        stage.do()
+    assert not stage.queue.watch.tubes
+    assert await stage.finish(wait) == [TaskOutcome.DELETED] * 1_000
+
+
+async def test_a_put_whose_tube_is_dropped_before_the_answer_waits_for_the_removal(stage):
+    with stage.outcomes.expecting("t") as expectation:
+        ids = stage.put(*[b"x"] * 1_000)
+        stage.do(DropTube("t"))
+        wait = stage.outcomes.begin(OutcomeQuery("t", ids), expectation)
+    assert len(wait.open) == 1_000 - len(expectation.ended)
+    while stage.queue.next_deadline_ms() is not None:
+        stage.do()
+    assert await stage.finish(wait) == [TaskOutcome.DELETED] * 1_000
+    assert not stage.queue.watch.tubes
 
 
 async def test_losing_leadership_redirects_all_waiting_calls(stage):

@@ -190,7 +190,7 @@ def _retire(state: QueueState, tube: QueueTube) -> None:
     The leases end at once: no call finds them, and they do not count for their sessions. Each
     lease takes about 60 ns.
     """
-    state.watch.tell_emptied(tube, state.find)
+    state.watch.tell_emptied(tube.number)
     state.tubes.remove(tube)
     state.tube_owners.remove(tube.number)
     state.surplus.pop(tube.number, None)
@@ -224,7 +224,10 @@ def clear_away(state: QueueState) -> None:
         tasks = list(islice(state.tasks(tube, next_id - 1), tasks_max + 1))
         is_last = len(tasks) <= tasks_max
         tasks = tasks[:tasks_max]
+        tell = state.watcher
         for task in tasks:
+            if tell is not None:
+                tell(task, TaskOutcome.DELETED)
             state.touch_task(task)
             if task.session and task.session.number not in state.sessions.by_number:
                 task.session = None

@@ -87,7 +87,12 @@ class LeaderReaders:
         state = self._state
         news, watch = state.signals, state.watch
         return bool(
-            news.woken or news.redefined or state.schedules.changed or watch.told or watch.ended
+            news.woken
+            or news.redefined
+            or state.schedules.changed
+            or watch.told
+            or watch.ended
+            or watch.emptied
         )
 
     def changed_schedules(self) -> Iterable[str]:
@@ -227,6 +232,17 @@ class LeaderReaders:
         """Return the name of the tube with a number, or None."""
         tube = self._state.tubes.by_number.get(number)
         return tube.name if tube is not None else None
+
+    def task_in_cleanup(self, number: int, task_id: int) -> TaskView | None:
+        """Return a task of a truncated or dropped tube, or None if the task is removed already.
+
+        Args:
+            number: the number that the tube had.
+            task_id: the id of the task.
+        """
+        tube, next_id = self._state.removals.get(number, (None, 0))
+        task = self._state.find(tube, task_id) if tube is not None and task_id >= next_id else None
+        return task.view(self._state.body(task)) if task is not None else None
 
     def next_place(self, name: str) -> tuple[int, int] | None:
         """Return the number of a tube and its next task id; None for an unknown tube."""

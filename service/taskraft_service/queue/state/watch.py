@@ -7,12 +7,12 @@ empty dictionary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from taskraft_service.queue.entities.task_state import TaskOutcome
 from taskraft_service.queue.entities.task_view import TaskView
-from taskraft_service.queue.entities.tube import QueueTask, QueueTube
+from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.values import value
 
 
@@ -51,13 +51,14 @@ class TaskWatch:
         body: returns the content of a task that its notes have.
     """
 
-    __slots__ = ("_body", "_sessions", "ended", "told", "tubes")
+    __slots__ = ("_body", "_sessions", "emptied", "ended", "told", "tubes")
 
     def __init__(self, body: Callable[[QueueTask], bytes]) -> None:
         """Start without watched tasks."""
         self._body = body
         self.told: list[tuple[QueueTask, bytes, TaskOutcome, tuple[str, int] | None]] = []
         self.tubes: dict[int, _Watched] = {}
+        self.emptied: list[int] = []
         self._sessions: set[str] = set()
         self.ended: list[tuple[str, bool]] = []
 
@@ -107,20 +108,10 @@ class TaskWatch:
         if watched is not None and watched.wants(task.id):
             self.told.append((task, self._body(task), TaskOutcome.NONE, (tube, task_id)))
 
-    def tell_emptied(
-        self, tube: QueueTube, find: Callable[[QueueTube, int], QueueTask | None]
-    ) -> None:
-        """Record that a tube loses all its tasks."""
-        watched = self.tubes.pop(tube.number, None)
-        if watched is None:
-            return
-        wanted = set(watched.ids)
-        if watched.floors:
-            wanted.update(range(watched.floors[0], tube.next_id))
-        for task_id in sorted(wanted):
-            task = find(tube, task_id)
-            if task is not None:
-                self.told.append((task, self._body(task), TaskOutcome.DELETED, None))
+    def tell_emptied(self, tube: int) -> None:
+        """Record that a tube loses all its tasks; the tasks are removed in steps."""
+        if tube in self.tubes:
+            self.emptied.append(tube)
 
     def tell_session(self, session_id: str, *, uncounted: bool) -> None:
         """Record that a session ends; ``uncounted``: the attempts of its leases do not count."""
@@ -133,18 +124,31 @@ class TaskWatch:
         ended, self.ended = self.ended, []
         return ended
 
+    def fetch_emptied(self) -> list[int]:
+        """Return the numbers of the watched tubes that lost all tasks since the last call."""
+        emptied, self.emptied = self.emptied, []
+        return emptied
+
+    def unwatch_each(self, tube: int) -> Iterator[int]:
+        """Yield the watched ids of a tube, in no order; each is not watched any more."""
+        while (watched := self.tubes.get(tube)) is not None and watched.ids:
+            task_id = watched.ids.pop()
+            self._forget_idle(tube, watched)
+            yield task_id
+
     def fetch(self) -> list[WatchNote]:
         """Return the events since the last call, in order, with the current state of the tasks."""
         if not self.told:
             return []
         told, self.told = self.told, []
         return [
-            WatchNote(task.tube.number, _ended(task.view(body), outcome), outcome, moved_to)
+            WatchNote(task.tube.number, with_outcome(task.view(body), outcome), outcome, moved_to)
             for task, body, outcome, moved_to in told
         ]
 
 
-def _ended(view: TaskView, outcome: TaskOutcome) -> TaskView:
+def with_outcome(view: TaskView, outcome: TaskOutcome) -> TaskView:
+    """Return a task with an outcome; NONE changes nothing."""
     if outcome is TaskOutcome.NONE:
         return view
     return replace(view, extras=replace(view.extras, outcome=outcome))

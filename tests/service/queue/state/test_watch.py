@@ -130,14 +130,31 @@ def test_a_moved_task_is_reported_with_its_new_position(node):
 
 
 @pytest.mark.parametrize("command", [TruncateTube("mail"), DropTube("mail")])
-def test_an_emptied_tube_ends_its_watched_tasks_and_its_watches(node, command):
-    node.do(Delete("mail", ByIds([1])))
-    node.want(1, 3)
-    node.queue.watch.add_floor(1, 3)
+def test_the_tasks_of_an_emptied_tube_are_reported_when_they_are_removed(node, command):
+    watch = node.queue.watch
+    node.put(1_000)
+    node.want(1, 1_003)
+    watch.add_floor(1, 1_003)
     node.do(command)
-    assert node.reported() == [(3, TaskOutcome.DELETED)]
-    assert not node.queue.watch.tubes
     assert node.queue.tube_name(1) is None
+    assert node.queue.has_news
+    assert (watch.fetch_emptied(), watch.fetch_emptied()) == ([1], [])
+    assert node.reported() == [(1, TaskOutcome.DELETED)]
+    assert node.queue.task_in_cleanup(1, 1) is None
+    assert node.queue.task_in_cleanup(1, 1_003).body == b"x"
+    while node.queue.next_deadline_ms() is not None:
+        assert node.reported() == []
+        node.do()
+    assert node.reported() == [(1_003, TaskOutcome.DELETED)]
+    assert node.queue.task_in_cleanup(1, 1_003) is None
+    assert sorted(watch.unwatch_each(1)) == [1, 1_003]
+    watch.discard_floor(1, 1_003)
+    assert not watch.tubes
+
+
+def test_a_tube_without_watches_is_not_reported_as_emptied(node):
+    node.do(DropTube("mail"))
+    assert node.queue.watch.fetch_emptied() == []
 
 
 def test_the_end_of_a_watched_session_is_reported_once(node):
