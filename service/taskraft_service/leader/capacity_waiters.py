@@ -9,16 +9,25 @@ leader.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
+from taskraft_service.machine.sliced_calls import ENDED_AT_ONCE, SlicedCalls
 
 WAITING_PUTS_MAX: Final = 10_000
 """Maximum number of waiting puts on this node."""
+CHECKED_AT_ONCE: Final = 500
+"""Number of puts after which a check of the wait queues continues in the next turn of the event
+loop."""
+FIRST_PUTS_MAX: Final = 100
+"""Maximum number of first puts of a tube that are woken together; the next is woken when one of
+them leaves the wait queue."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +66,12 @@ class CapacityWaiters:
     def __init__(self, queues: QueueLocator) -> None:
         self._queues = queues
         self._queued: dict[str, dict[WaitingPut, None]] = {}
+        self._to_check: deque[str] = deque()
+        """Tubes that the current check has not reached."""
+        self._is_changed = False
+        """Whether entries were applied after the current check began."""
+        self._is_scheduled = False
+        self._redirected: SlicedCalls[WaitingPut] = SlicedCalls(ENDED_AT_ONCE)
         self.count = 0
         """Number of waiting puts."""
 
@@ -88,25 +103,53 @@ class CapacityWaiters:
                 del self._queued[tube]
 
     def applied(self, _now_ms: int) -> None:
-        """Wake puts that now fit; called after each slice of applied entries."""
-        for tube, queued in self._queued.items():
-            self._wake_first(tube, queued)
+        """Wake puts that now fit, later; called after each slice of applied entries."""
+        self._is_changed = True
+        self._schedule()
 
-    def _wake_first(self, tube: str, queued: dict[WaitingPut, None]) -> None:
-        """Wake as many of the first puts of a tube as fit together into its free capacity."""
+    def _schedule(self) -> None:
+        if self._queued and not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._check_some)
+
+    def _check_some(self) -> None:
+        """Check some tubes, and the other tubes in later turns of the event loop."""
+        self._is_scheduled = False
+        if not self._to_check:
+            self._is_changed = False
+            self._to_check.extend(self._queued)
+        left = CHECKED_AT_ONCE
+        while self._to_check and left > 0:
+            tube = self._to_check.popleft()
+            if tube in self._queued:
+                left -= self._wake_first(tube, self._queued[tube])
+        if self._to_check or self._is_changed:
+            self._schedule()
+
+    def _wake_first(self, tube: str, queued: dict[WaitingPut, None]) -> int:
+        """Wake as many of the first puts of a tube as fit together into its free capacity.
+
+        Returns:
+            The number of puts that were checked, at most ``FIRST_PUTS_MAX``.
+        """
         queue = self._queues.queue_of(tube)
-        tasks = payload_bytes = 0
-        for put in queued:
+        tasks = payload_bytes = checked = 0
+        for put in islice(queued, FIRST_PUTS_MAX):
+            checked += 1
             tasks += put.tasks
             payload_bytes += put.payload_bytes
             if not queue.has_room(tube, tasks, payload_bytes):
-                return
+                break
             if put.turn is not None and not put.turn.done():
                 put.turn.set_result(None)
+        return checked
 
     def redirect_all(self) -> None:
         """Fail every waiting put with NotProposed, so that it is forwarded to the new leader."""
-        for queued in self._queued.values():
-            for put in queued:
-                if put.turn is not None and not put.turn.done():
-                    put.turn.set_exception(NotProposed("this node lost leadership"))
+        puts = [put for queued in self._queued.values() for put in queued]
+        self._redirected.add(_redirect, puts)
+
+
+def _redirect(put: WaitingPut) -> None:
+    if put.turn is not None and not put.turn.done():
+        put.turn.set_exception(NotProposed("this node lost leadership"))

@@ -34,14 +34,20 @@ class LeaderOnlyWaits(Protocol):
     """Calls that wait for an event that only a leader observes."""
 
     def redirect_all(self) -> None:
-        """Fail every waiting call with NotProposed, so that it is forwarded to the new leader."""
+        """Fail every waiting call with NotProposed, so that it is forwarded to the new leader.
+
+        The calls fail in slices, which begin in the next turn of the event loop.
+        """
 
 
 class ClientStreams(Protocol):
     """The subscriptions that clients opened on this node."""
 
     def send_go_away(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
-        """End all streams with GoAway, which has a reason and the address of the new leader."""
+        """End all streams with GoAway, which has a reason and the address of the new leader.
+
+        The streams end in slices, which begin in the next turn of the event loop.
+        """
 
 
 class LeaderLifecycle:

@@ -6,7 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+ENDED_AT_ONCE: Final = 200
+"""Maximum number of waiting calls, or of streams, that end in one turn of the event loop."""
 
 T = TypeVar("T")
 

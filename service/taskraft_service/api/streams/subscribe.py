@@ -32,6 +32,7 @@ from taskraft_service.leader.command_submitter import (
     NotProposed,
 )
 from taskraft_service.leader.waiters import Waiters
+from taskraft_service.machine.sliced_calls import ENDED_AT_ONCE, SlicedCalls
 from taskraft_service.queue.operations.sessions import KeepResult
 from taskraft_service.stubs.log.v1 import log_pb2
 
@@ -49,6 +50,7 @@ class SubscriptionRegistry:
         self.load: Final = load
         self._open: dict[SubscriptionState, None] = {}
         self._by_session: dict[str, int] = {}
+        self._ended: SlicedCalls[SubscriptionState] = SlicedCalls(ENDED_AT_ONCE)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -76,8 +78,7 @@ class SubscriptionRegistry:
     def send_go_away(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
         """End all streams with GoAway, so that the clients reconnect to the leader."""
         error = error_pb2.Error(reason=reason, message=why)
-        for subscription in self.all():
-            subscription.send_go_away(error, leader, RETRY_DELAY_MS)
+        self._ended.add(lambda one: one.send_go_away(error, leader, RETRY_DELAY_MS), self.all())
 
 
 class SubscribeHandler:

@@ -13,7 +13,8 @@ from taskraft_service.command_codecs.take import TAKE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.command_submitter import AppliedCommand, NotProposed, SubmitFailure
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.leader.waiting_consumer import Claim, ConsumerProfile
+from taskraft_service.leader.waiting_consumer import Claim, ConsumerProfile, WaitingConsumer
+from taskraft_service.machine.sliced_calls import ENDED_AT_ONCE, SlicedCalls
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.take import TakeResult
@@ -165,9 +166,13 @@ class WaitingTakes:
 
     def __init__(self, waiters: Waiters) -> None:
         self._waiters = waiters
+        self._redirected: SlicedCalls[WaitingConsumer] = SlicedCalls(ENDED_AT_ONCE)
 
     def redirect_all(self) -> None:
         """End all waiting calls, so that they continue on the next leader."""
-        for consumer in self._waiters:
-            if isinstance(consumer, WaitingTake):
-                consumer.redirect()
+        self._redirected.add(_redirect, self._waiters)
+
+
+def _redirect(consumer: WaitingConsumer) -> None:
+    if isinstance(consumer, WaitingTake):
+        consumer.redirect()
