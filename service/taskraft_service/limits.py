@@ -57,6 +57,9 @@ SELECTOR_IDS_MAX: Final = 1_000
 SWEEP_IDS_MAX: Final = 10_000
 """Maximum number of ids of one bulk sweep."""
 SESSIONS_PER_KEEP_MAX: Final = 1_000
+CANCEL_TOKENS_MAX: Final = 100_000
+"""Maximum number of lease tokens of cancelled tasks in one heartbeat of a stream, or in one answer
+of KeepSessions. The answer names further leases when earlier ones have ended."""
 PAGE_SIZE_MAX: Final = 1_000
 TASKS_PAGE_SIZE_DEFAULT: Final = 100
 LIST_SCAN_MAX: Final = 20_000

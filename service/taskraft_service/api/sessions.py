@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from collections.abc import MutableSequence, Sequence
 from typing import Final
 
 from taskraft.v1 import session_service_pb2 as pb
@@ -27,6 +29,8 @@ from taskraft_service.queue.operations.sessions import KeepResult, SessionResult
 from taskraft_service.stubs.log.v1 import log_pb2
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
+CANCELLED_AT_ONCE: Final = 10_000
+"""Number of cancelled leases after which KeepSessions lets the event loop run other calls."""
 TOKEN_DIGITS: Final = 20
 """Digits of a lease token in a page token, so that tokens are ordered as texts."""
 
@@ -95,17 +99,34 @@ class SessionService:
         own = own_sessions(self._reader.applied, call.request, call.caller)
         outcome = await self._executor.execute_changed(KEEP_SESSIONS, call, own)
         kept = result_of(outcome, KeepResult)
-        queues = self._reader.queues
-        return pb.KeepSessionsResponse(
-            sessions=[
-                _session_message(view, outcome.wall_offset_ms)
-                for view in queues.with_temporary_leases(kept.sessions)
-            ],
+        offset_ms = outcome.wall_offset_ms
+        answer = pb.KeepSessionsResponse(
+            sessions=await call.steps.in_slices(
+                self._reader.queues.with_temporary_leases(kept.sessions),
+                lambda view: _session_message(view, offset_ms),
+                MESSAGE_STEPS,
+            ),
             errors=item_errors(kept.refused),
-            cancel_tokens=[
-                token for view in kept.sessions for token in queues.cancelled(view.session_id)
-            ],
         )
+        await self._add_cancelled(answer.cancel_tokens, kept.sessions)
+        return answer
+
+    async def _add_cancelled(
+        self, tokens: MutableSequence[int], sessions: Sequence[SessionView]
+    ) -> None:
+        """Add the cancelled leases of some sessions, up to ``CANCEL_TOKENS_MAX``, in slices.
+
+        Each session gets an equal share of the maximum, and what the sessions before it left over.
+        """
+        added = 0
+        for place, view in enumerate(sessions):
+            share = (limits.CANCEL_TOKENS_MAX - len(tokens)) // (len(sessions) - place)
+            cancelled = self._reader.queues.cancelled(view.session_id, share)
+            tokens.extend(cancelled)
+            added += 1 + len(cancelled)
+            if added >= CANCELLED_AT_ONCE:
+                added = 0
+                await asyncio.sleep(0)
 
     async def close_session(
         self, call: UnaryCall[pb.CloseSessionRequest]

@@ -110,6 +110,8 @@ class RevokedSessions:
                 if lost and not await self._propose(_release(sorted(lost))):
                     return False
                 await asyncio.sleep(0)
+            # A principal can have very many sessions without leases.
+            await asyncio.sleep(0)
         return True
 
     async def _propose(self, encoded: EncodedCommand) -> bool:

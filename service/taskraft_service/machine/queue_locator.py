@@ -182,9 +182,15 @@ class QueueLocator:
         """Return whether a session holds a lease."""
         return any(queue.holds_lease(session_id) for queue in self.all)
 
-    def cancelled(self, session_id: str) -> list[int]:
-        """Return the leases of a session whose holders are asked to stop."""
-        return [token for queue in self.all for token in queue.cancelled(session_id)]
+    def cancelled(self, session_id: str, tokens_max: int) -> list[int]:
+        """Return the leases of a session whose holders are asked to stop, at most ``tokens_max``.
+
+        The leases in temporary tubes come last.
+        """
+        tokens: list[int] = []
+        for queue in self.all:
+            tokens += queue.cancelled(session_id, tokens_max - len(tokens))
+        return tokens
 
     def strange_leases(
         self, tokens: Iterable[int], may_take: Callable[[str], bool], owns: Callable[[str], bool]

@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 from taskraft.v1 import error_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import limits
 from taskraft_service.access.caller import Caller
 from taskraft_service.api.rpc.call_load import CallLoad
 from taskraft_service.api.rpc.calls_at_leader import LeaderLost, NodeStops, ThisNodeLeads
@@ -200,7 +201,9 @@ class SubscribeHandler:
         heartbeat = pb.SubscribeResponse.Heartbeat(
             now_ms=self._reader.wall_now_ms(),
             leader=self._leadership.address,
-            cancel_tokens=self._reader.queues.cancelled(subscription.session_id),
+            cancel_tokens=self._reader.queues.cancelled(
+                subscription.session_id, limits.CANCEL_TOKENS_MAX
+            ),
             wall_offset_ms=self._reader.wall_offset_ms,
         )
         return pb.SubscribeResponse(heartbeat=heartbeat)

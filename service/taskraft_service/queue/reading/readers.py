@@ -365,13 +365,13 @@ class QueueReaders(LeaderReaders):
         session = self._state.sessions.get(session_id)
         return session is not None and bool(session.held)
 
-    def cancelled(self, session_id: str) -> list[int]:
-        """Return the leases of a session with a cancellation request, in order of the requests.
+    def cancelled(self, session_id: str, tokens_max: int) -> list[int]:
+        """Return at most ``tokens_max`` leases with a cancellation request, the earliest first.
 
         After a restart of the node, the leases from before are in take order.
         """
         session = self._state.sessions.get(session_id)
-        return [] if session is None else list(session.cancelled)
+        return [] if session is None else list(islice(session.cancelled, tokens_max))
 
     # ----------------------------------------------------------------------------------- readiness
 

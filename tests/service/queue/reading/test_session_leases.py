@@ -78,28 +78,29 @@ def node():
 def test_the_cancelled_leases_are_found_without_a_walk_through_all(node):
     third, first = node.cancel(3, 1)
     node.session.held = UnreadLeases(node.session.held)
-    assert node.queue.cancelled("anna") == [third, first]
+    assert node.queue.cancelled("anna", 9) == [third, first]
+    assert node.queue.cancelled("anna", 1) == [third]
 
 
 @pytest.mark.parametrize("action", [Ack, Release])
 def test_a_settled_lease_is_cancelled_no_more(node, action):
     first, second = node.cancel(1, 2)
     node.do(Settle([action([first])]))
-    assert node.queue.cancelled("anna") == [second]
+    assert node.queue.cancelled("anna", 9) == [second]
 
 
 def test_the_leases_of_a_truncated_tube_are_cancelled_no_more(node):
     assert node.cancel(1)
     node.do(TruncateTube("mail"))
-    assert node.queue.cancelled("anna") == []
+    assert node.queue.cancelled("anna", 9) == []
 
 
 def test_a_reopened_queue_knows_the_cancelled_leases(node):
     second, first = node.cancel(2, 1)
     node.queue = Queue(node.store, Limits())
-    assert node.queue.cancelled("anna") == [first, second]
+    assert node.queue.cancelled("anna", 9) == [first, second]
     node.do(Settle([Ack([first])]))
-    assert node.queue.cancelled("anna") == [second]
+    assert node.queue.cancelled("anna", 9) == [second]
 
 
 def test_the_leases_of_all_queues_are_in_order_without_a_comparison(node, monkeypatch):
