@@ -81,6 +81,11 @@ WAITING_STEPS_MAX: Final = 50_000
 """Maximum number of steps that compare a new tube with the patterns of all waiting consumers."""
 WAITING_STEPS_SHARE_MAX: Final = 37_500
 """Maximum number of these steps for the consumers of one principal."""
+WAITING_PLACES_MAX: Final = 4_000_000
+"""Number of places of waiting consumers, one for each consumer and each of its tubes, above which
+no further consumer may wait with patterns. Tubes that are created later add places."""
+WAITING_PLACES_SHARE_MAX: Final = 3_000_000
+"""The same for the consumers of one principal."""
 WAITED_TASKS_MAX: Final = 1_000_000
 """Maximum number of tasks for whose outcomes calls wait; a task counts once per waiting call."""
 WAITED_TASKS_SHARE_MAX: Final = 750_000

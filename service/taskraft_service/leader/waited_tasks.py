@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from taskraft_service.leader.principal_counts import PrincipalCounts
 from taskraft_service.queue.entities.task_view import TaskView
 
 TaskKey: TypeAlias = tuple[int, int]
@@ -68,40 +69,22 @@ class OutcomeWait:
         return not self.open or (self.query.any_of_them and bool(self.known))
 
 
-class WaitedTasks:
+class WaitedTasks(PrincipalCounts):
     """The number of tasks for which calls wait; a task counts once per waiting call.
 
     The tasks of a put that is in flight are reserved, because the call waits for the tasks as soon
     as the put is applied.
     """
 
-    __slots__ = ("_of_principals", "_reserved", "_total")
+    __slots__ = ("_reserved",)
 
     def __init__(self) -> None:
-        self._of_principals: dict[str, int] = {}
-        self._total = self._reserved = 0
+        super().__init__()
+        self._reserved = 0
 
     def __len__(self) -> int:
         """Return the number without reserved tasks."""
-        return self._total - self._reserved
-
-    def count_with(self, tasks: int, principal: str) -> tuple[int, int]:
-        """Return how many tasks are waited for if a call waits for more tasks.
-
-        Returns:
-            The tasks of all calls, and those of the principal; 0 for the empty principal.
-        """
-        own = self._of_principals.get(principal, 0) + tasks
-        return self._total + tasks, own if principal else 0
-
-    def add(self, tasks: int, principal: str) -> None:
-        """Count tasks for which a call of a principal begins to wait; negative: ceases to wait."""
-        self._total += tasks
-        own = self._of_principals.get(principal, 0) + tasks
-        if own:
-            self._of_principals[principal] = own
-        else:
-            self._of_principals.pop(principal, None)
+        return super().__len__() - self._reserved
 
     @contextmanager
     def reserved(self, tasks: int, principal: str) -> Iterator[None]:

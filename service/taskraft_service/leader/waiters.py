@@ -13,8 +13,9 @@ checked for the next entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
-from taskraft_service.languages.patterns import PatternSet, compiled, is_pattern
+from taskraft_service.languages.patterns import compiled, is_pattern
 from taskraft_service.leader.ready_counts import ReadyCounts
 from taskraft_service.leader.waiting_consumer import (
     CLAIM_STEPS_MAX,
@@ -26,6 +27,7 @@ from taskraft_service.leader.waiting_consumer import (
     scan_steps,
 )
 from taskraft_service.leader.waiting_patterns import WaitingPatterns
+from taskraft_service.leader.waiting_places import WaitingPlaces
 from taskraft_service.leader.waiting_tube import WaitingTube
 from taskraft_service.limits import TAKE_TASKS_MAX
 
@@ -40,7 +42,8 @@ class Waiters:
         """The tubes of each consumer in order, with the place of each tube."""
         self._places: list[int] = []
         """The places as objects that the consumers share, which saves memory."""
-        self._patterns = WaitingPatterns()
+        self.patterns: Final = WaitingPatterns()
+        self.places: Final = WaitingPlaces()
         self._found_empty: dict[tuple[WaitingConsumer, str], int] = {}
         """For each consumer and tube, the serial of the tube when a claim found no task."""
         self.to_check: dict[str, None] = {}
@@ -108,8 +111,10 @@ class Waiters:
         if len(exact) < len(consumer.sources):
             patterns = compiled(tuple(consumer.sources))
             names = self._ready_counts.tube_names()
-            self._patterns.add(consumer, patterns, names, self._tubes)
-            self.add_more(consumer)
+            self.patterns.add(consumer, patterns, names, self._tubes)
+        own = len(self._consumers[consumer])
+        self.places.set(consumer, own + self.patterns.candidates_of(consumer))
+        self.add_more(consumer)
 
     def add_more(self, consumer: WaitingConsumer) -> bool:
         """Add a consumer to further tubes that its patterns match; return whether some are left.
@@ -117,11 +122,10 @@ class Waiters:
         ``add`` and each call take a limited number of steps. The caller lets the event loop run
         other work between two calls.
         """
-        return self._patterns.add_candidates(consumer, self._add_to_tube)
-
-    def steps_with(self, patterns: PatternSet, principal: str) -> tuple[int, int]:
-        """Return ``WaitingPatterns.steps_with``."""
-        return self._patterns.steps_with(patterns, principal)
+        is_left = self.patterns.add_candidates(consumer, self._add_to_tube)
+        if not is_left:
+            self.places.set(consumer, len(self._consumers.get(consumer, ())))
+        return is_left
 
     def tubes_of(self, consumer: WaitingConsumer) -> Sequence[str]:
         """Return the tubes on which a consumer waits, including tubes that do not exist."""
@@ -151,7 +155,7 @@ class Waiters:
         known = self._tubes.get(name)
         if known is None:
             known = self._tubes[name] = WaitingTube({})
-            if self._patterns.by_consumer and self._patterns.is_new(name):
+            if self.patterns.by_consumer and self.patterns.is_new(name):
                 self._to_compare[name] = None
         return known
 
@@ -165,13 +169,14 @@ class Waiters:
             if claims.is_full:
                 break
             del self._to_compare[name]
-            claims.steps += self._patterns.compare_steps
+            claims.steps += self.patterns.compare_steps
             known = self._tubes[name]
             # Consumers that came after the tube are behind those that waited before.
             later, known.line = known.line, {}
-            for consumer in self._patterns.compare(name):
+            for consumer in self.patterns.compare(name):
                 if name not in self._consumers[consumer]:
                     self._enqueue(consumer, name, known)
+                    self.places.add_one(consumer)
             known.line.update(later)
             self._forget_idle(name, known)
 
@@ -184,7 +189,8 @@ class Waiters:
             known.yielding.discard(consumer)
             self._found_empty.pop((consumer, name), None)
             self._forget_idle(name, known)
-        self._patterns.remove(consumer)
+        self.patterns.remove(consumer)
+        self.places.set(consumer, 0)
         self.to_recheck.pop(consumer, None)
         self.leaving.pop(consumer, None)
 
@@ -265,7 +271,7 @@ class Waiters:
 
     def expect_ready(self, tube: str, tasks: int) -> None:
         """Record that the entry being built may make ``tasks`` tasks of a tube ready."""
-        if tube in self._tubes or self._patterns.by_consumer:
+        if tube in self._tubes or self.patterns.by_consumer:
             known = self._tube(tube)
             known.expected += tasks
             known.serial += 1

@@ -75,6 +75,10 @@ class WaitingPatterns:
             *(name for name in awaited if name not in self._existing),
         ]
 
+    def candidates_of(self, consumer: WaitingConsumer) -> int:
+        """Return the number of tubes that the patterns of a consumer were not compared with yet."""
+        return len(self._candidates.get(consumer, ()))
+
     def remove(self, consumer: WaitingConsumer) -> None:
         """Remove a consumer, if it waits with patterns."""
         self._candidates.pop(consumer, None)

@@ -110,7 +110,7 @@ def test_a_take_lists_tubes_by_the_order_of_its_sources():
 def test_a_wait_with_patterns_that_nothing_tells_apart_is_refused_without_any_tube():
     sources = ConsumerSources(sources_of(alike(TAKE_SOURCES_MAX)))
     with pytest.raises(CallRefused) as refused:
-        check_wait(sources, Waiters(Board()), 0, RequestSteps())
+        check_wait(sources, Waiters(Board()), (), RequestSteps())
     assert refused.value.reason == error_pb2.Error.TOO_MANY_STEPS
 
 
@@ -119,7 +119,7 @@ def test_the_patterns_of_all_waiting_consumers_are_bounded():
 
     def add(number):
         patterns = [f"{'*a' * 20}*{number}.{place}*" for place in range(20)]
-        check_wait(ConsumerSources(sources_of(patterns)), waiters, 0, RequestSteps())
+        check_wait(ConsumerSources(sources_of(patterns)), waiters, (), RequestSteps())
         waiting.append(Consumer(*patterns))
         waiters.add(waiting[-1])
 
@@ -151,7 +151,7 @@ def test_one_principal_leaves_room_for_the_patterns_of_others():
     def add(name, number):
         patterns = [f"{'*a' * 20}*{name}{number}.{place}*" for place in range(20)]
         sources = ConsumerSources(sources_of(patterns), Named(name))
-        check_wait(sources, waiters, 0, RequestSteps())
+        check_wait(sources, waiters, (), RequestSteps())
         consumer = Consumer(*patterns)
         consumer.profile = ConsumerProfile(principal=name)
         waiters.add(consumer)

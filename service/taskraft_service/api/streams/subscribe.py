@@ -139,7 +139,7 @@ class SubscribeHandler:
         check_wait(
             ConsumerSources(opened.sources, caller),
             self._waiters,
-            len(self._reader.applied.tube_names()),
+            self._reader.applied.tube_names(),
             RequestSteps(),
         )
         session_id = opened.session_id or str(uuid.uuid4())

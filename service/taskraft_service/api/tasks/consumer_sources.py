@@ -73,36 +73,69 @@ class ConsumerSources:
         ]
 
 
-def check_wait(sources: ConsumerSources, waiters: Waiters, tubes: int, steps: RequestSteps) -> None:
+def check_wait(
+    sources: ConsumerSources, waiters: Waiters, tubes: Sequence[str], steps: RequestSteps
+) -> None:
     """Check that a consumer may wait with its patterns.
 
     Args:
         sources: the sources of the consumer.
         waiters: the waiting consumers.
-        tubes: the number of tubes.
+        tubes: the names of all tubes, in order.
         steps: the steps of the request.
 
     Raises:
-        CallRefused: TOO_MANY_STEPS; OVERLOADED, the patterns of all waiting consumers together, or
-            of those of the principal.
+        CallRefused: TOO_MANY_STEPS; OVERLOADED, the patterns or the places of all waiting consumers
+            together, or of those of the principal.
     """
     if not sources.has_patterns:
         return
-    steps.count(max(tubes, limits.WAITING_NAMES_MIN) * sources.patterns.steps_max)
-    total, own = waiters.steps_with(sources.patterns, sources.principal)
-    if total > limits.WAITING_STEPS_MAX:
-        most = limits.WAITING_STEPS_MAX
-        metadata = {"limit": "waiting_steps_max", "value": str(most)}
-        raise _too_many_patterns("all waiting consumers", most, metadata)
-    if own > limits.WAITING_STEPS_SHARE_MAX:
-        most, name = limits.WAITING_STEPS_SHARE_MAX, sources.principal
-        metadata = {"limit": "waiting_steps_share_max", "value": str(most), "principal": name}
-        raise _too_many_patterns(f'all waiting consumers of principal "{name}"', most, metadata)
+    patterns, name = sources.patterns, sources.principal
+    steps.count(max(len(tubes), limits.WAITING_NAMES_MIN) * patterns.steps_max)
+    _check_share(
+        waiters.patterns.steps_with(patterns, name),
+        name,
+        {
+            "waiting_steps_max": limits.WAITING_STEPS_MAX,
+            "waiting_steps_share_max": limits.WAITING_STEPS_SHARE_MAX,
+        },
+        "the patterns of {whose} would need more than {most} steps for each new tube",
+    )
+    candidates = sum(map(len, patterns.candidates(tubes)))
+    _check_share(
+        waiters.places.counts.count_with(candidates, name),
+        name,
+        {
+            "waiting_places_max": limits.WAITING_PLACES_MAX,
+            "waiting_places_share_max": limits.WAITING_PLACES_SHARE_MAX,
+        },
+        "{whose} would have more than {most} places in the wait queues of tubes; name fewer tubes,"
+        " or retry later",
+    )
 
 
-def _too_many_patterns(whose: str, most: int, metadata: Mapping[str, str]) -> CallRefused:
-    text = f"the patterns of {whose} need more than {most} steps for each new tube"
-    return CallRefused(error_pb2.Error.OVERLOADED, text, metadata)
+def _check_share(
+    wanted: tuple[int, int], principal: str, maximums: Mapping[str, int], text: str
+) -> None:
+    """Check what waiting consumers need in total and for one principal.
+
+    Args:
+        wanted: the number for all consumers, and the number for those of the principal.
+        principal: name of the principal.
+        maximums: the names of both limits, with the limits.
+        text: message of the refusal, with gaps for the consumers and the limit.
+
+    Raises:
+        CallRefused: OVERLOADED.
+    """
+    whose = ("all waiting consumers", f'all waiting consumers of principal "{principal}"')
+    for number, (limit, most), who in zip(wanted, maximums.items(), whose, strict=True):
+        if number > most:
+            metadata = {"limit": limit, "value": str(most)}
+            if limit.endswith("share_max"):
+                metadata["principal"] = principal
+            message = text.format(whose=who, most=most)
+            raise CallRefused(error_pb2.Error.OVERLOADED, message, metadata)
 
 
 def check_sources(violations: Violations, path: str, sources: Sequence[pb.TakeSource]) -> None:

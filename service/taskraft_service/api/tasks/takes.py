@@ -94,7 +94,7 @@ class TakeHandler:
         wait = call.wait_seconds(request.wait_ms if request.HasField("wait_ms") else None)
         applied, tubes = await self._take_at_once(call, sources, wait)
         if applied is None:
-            check_wait(sources, self._waiters, len(self._reader.applied.tube_names()), call.steps)
+            check_wait(sources, self._waiters, self._reader.applied.tube_names(), call.steps)
             since_ms = self._reader.wall_now_ms()
             waiting = WaitingTake(
                 request,

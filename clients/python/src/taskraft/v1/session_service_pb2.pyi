@@ -249,7 +249,10 @@ class KeepSessionsResponse(_message.Message):
 
     @_builtins.property
     def cancel_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Tokens of leases of these sessions whose holders were asked to stop."""
+        """Tokens of leases of these sessions whose holders were asked to stop: at most cancel_tokens_max of
+        GetServerInfo, the earliest requests of each session first. Later answers have the others, when
+        these leases have ended.
+        """
 
     def __init__(
         self,

@@ -1144,7 +1144,10 @@ class SubscribeResponse(_message.Message):
         """
         @_builtins.property
         def cancel_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-            """Tokens of leases of the session whose holders were asked to stop."""
+            """Tokens of leases of the session whose holders were asked to stop: at most cancel_tokens_max of
+            GetServerInfo, the earliest requests first. Later heartbeats have the others, when these leases
+            have ended.
+            """
 
         def __init__(
             self,
