@@ -57,6 +57,7 @@ from taskraft_service.api.tubes.statistics import StatisticsHandler
 from taskraft_service.config.addresses import ConfigInvalid
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.descriptors import current_shares
+from taskraft_service.process.server_limits import server_limits
 
 if TYPE_CHECKING:
     from taskraft_service.process.spans.node_spans import NodeSpans
@@ -180,7 +181,9 @@ def servicers(
                 AuditHandlers(reader).methods(),
                 executor.record_act,
                 _snapshots(components, executor, reader).save,
-                components.load.live.shares,
+                lambda: server_limits(
+                    components.config, reader.applied.limits, components.load.live.shares
+                ),
                 components.disk,
                 lambda: components.saved_snapshots.age_ms,
             ),

@@ -17,13 +17,11 @@ from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import TransferFailed
 from taskraft_replication.membership.roster import find
 from taskraft_replication.node.status import NodeStatus
-from taskraft_service import limits
 from taskraft_service.access.caller import PermissionDenied
 from taskraft_service.access.permissions import ANY_TUBE, Verb
 from taskraft_service.api.cluster.member_checks import check_request_id
 from taskraft_service.api.cluster.membership import MembershipChanges, RaftMember
 from taskraft_service.api.cluster.settings import SettingsHandler
-from taskraft_service.api.rpc.live_calls import PrincipalShares
 from taskraft_service.api.rpc.methods import (
     AnyUnaryMethod,
     ExecutionSite,
@@ -40,7 +38,6 @@ from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.clock_keeper import ClockKeeper
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.version_keeper import UpgradeBlocked, VersionKeeper
-from taskraft_service.queue.limits import OBJECT_LIMITS
 from taskraft_service.storage.disk_monitor import DiskMonitor
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ClusterService"]
@@ -69,8 +66,8 @@ class ClusterHandlers:
     record_act: Callable[[UnaryCall[Any]], Awaitable[None]]
     """Records a call of management that is no command of the log."""
     save_snapshot: ServerStreamHandler
-    shares: PrincipalShares
-    """The shares of each principal on this node, for GetServerInfo."""
+    limits: Callable[[], Mapping[str, int]]
+    """Returns the limits in force by name, for GetServerInfo."""
     disk: DiskMonitor
     snapshot_age_ms: Callable[[], int | None]
     """Returns the age of the last snapshot that this node has sent to a client; None: none."""
@@ -163,26 +160,10 @@ class ClusterService:
         return pb.GetServerInfoResponse(
             version=server_version(),
             node=self._config.node_name,
-            limits=self._limits(),
+            limits=self._handlers.limits(),
             features=FEATURES,
             service_config_json=SERVICE_CONFIG,
         )
-
-    def _limits(self) -> Mapping[str, int]:
-        named = {name.lower(): number for name, number in vars(limits).items() if name.isupper()}
-        named = {name: number for name, number in named.items() if isinstance(number, int)}
-        objects = self._reader.applied.limits
-        named |= {name: getattr(objects, name) for name in OBJECT_LIMITS}
-        config, shares = self._config, self._handlers.shares
-        return {
-            **named,
-            "payload_bytes_max": config.payload_bytes_max,
-            "calls_max": config.calls_max,
-            "calls_share_max": shares.calls_max,
-            "streams_max": config.streams_max,
-            "streams_share_max": shares.streams_max,
-            "connections_share_max": shares.connections_max,
-        }
 
     async def get_cluster_state(
         self, call: UnaryCall[pb.GetClusterStateRequest]

@@ -30,8 +30,10 @@ SHORT_REQUEST_BYTES: Final = 4 * 1024
 and report the other violations too."""
 ENDED_CALLS_MAX: Final = 1_000
 """Maximum number of calls that another node ends with one request."""
-_PARTITIONS_MAX: Final = 1_024
-_MASK_PATHS_MAX: Final = 100
+PARTITIONS_MAX: Final = 1_024
+"""Maximum number of partitions in one cursor of the change feed."""
+MASK_PATHS_MAX: Final = 100
+"""Maximum number of fields that one update names."""
 _TASK_STATES: Final = len(task_pb2.Task.State.values())
 
 
@@ -51,11 +53,11 @@ _HEADERS_OF_UPDATES: Final = Maximum(limits.HEADERS_MAX, limits.UPDATE_HEADERS_M
 
 LIST_MAXIMA: Final[Mapping[str, Maximum]] = {
     "externalscaler.ScaledObjectRef.scalerMetadata": _NAMES,
-    "google.protobuf.FieldMask.paths": _one(_MASK_PATHS_MAX),
+    "google.protobuf.FieldMask.paths": _one(MASK_PATHS_MAX),
     "taskraft.forwarding.v1.EndCallsRequest.keys": _one(ENDED_CALLS_MAX),
     "taskraft.v1.Error.metadata": _NAMES,
     "taskraft.v1.ExecuteBatchRequest.operations": _one(limits.BATCH_OPERATIONS_MAX),
-    "taskraft.v1.FeedCursor.next_seq": _one(_PARTITIONS_MAX),
+    "taskraft.v1.FeedCursor.next_seq": _one(PARTITIONS_MAX),
     "taskraft.v1.GetHistoryRequest.tubes": _one(tube_sampler.TUBES_MAX),
     "taskraft.v1.GetStatisticsRequest.tubes": _NAMES,
     "taskraft.v1.KeepSessionsRequest.session_ids": _one(limits.SESSIONS_PER_KEEP_MAX),
