@@ -9,9 +9,9 @@ RUN     = $(VENV)/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo console pictures test gate unstable nightly coverage drill spark-kills spark-versions upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock release proto proto-check breaking raft-traces oracle sim mutants docs bench \
+.PHONY: help setup dev demo console pictures test gate unstable nightly coverage drill spark-kills spark-versions upgrade-drill golden process-tests real-prometheus long-tasks hostile-frames slow-links check format lock release prepare-release record-release proto proto-check breaking raft-traces oracle sim mutants docs bench \
         bench-core bench-pipeline bench-peers bench-brokers load trace pipeline report clean check-format check-lint check-types check-imports check-contract \
-        check-release check-stubs check-manifests setup-run setup-demo setup-docs setup-proto \
+        check-stubs check-manifests setup-run setup-demo setup-docs setup-proto \
         go-parts real-collector k8s sbom image check-edge native test-native test-grpc scan
 
 help: ## List the targets
@@ -114,7 +114,7 @@ hostile-frames: setup ## Send a million hostile frames to a node, and print figu
 slow-links: setup ## Put tasks of all sizes over slow links between nodes, and print a table (ARGS="--rates 1 46")
 	@$(RUN) -m tests.cluster.slow_links_table $(ARGS)
 
-check: check-format check-lint check-types check-imports check-contract check-release check-stubs check-manifests check-edge ## Check format, lint, types, imports, contract, stubs and manifests
+check: check-format check-lint check-types check-imports check-contract breaking check-stubs check-manifests check-edge ## Check format, lint, types, imports, contract, compatibility, stubs and manifests
 
 format: setup ## Format code and contract
 	@$(RUN) -m ruff format && $(RUN) -m ruff check --fix --select I && $(VENV)/bin/buf format -w
@@ -137,8 +137,15 @@ proto: setup-proto ## Generate the stubs from proto/
 
 proto-check: check-contract check-stubs ## Lint the contract and compare the stubs with it
 
-breaking: setup ## Find incompatible changes of the contract (AGAINST=main)
-	@$(VENV)/bin/buf breaking --against '.git#ref=$(or $(AGAINST),main)'
+prepare-release: setup ## Write the version and the changelog of a release (VERSION=1.2.3)
+	@test -n "$(VERSION)" || { echo 'give VERSION=1.2.3, the version of the release' >&2; exit 2; }
+	@$(RUN) -m tools.release.prepare $(VERSION)
+
+record-release: setup ## Write the commit of a release, which is HEAD, into the file RELEASE
+	@$(RUN) -m tools.release.record
+
+breaking: setup ## Find incompatible changes of the contract and of golden files since the last release (AGAINST=main)
+	@$(RUN) -m tools.release.breaking $(if $(AGAINST),--against $(AGAINST))
 
 raft-traces: setup ## Replay Raft traces and list the files that differ (TRACES=directory)
 	@$(RUN) -m tests.raft_traces $(TRACES)
@@ -209,14 +216,6 @@ check-edge:
 
 check-contract: setup
 	@$(VENV)/bin/buf lint
-
-# The file RELEASE holds the commit of the last release, because tags may not travel with a clone. A shallow clone may
-# lack this commit.
-check-release: setup
-	@test ! -s RELEASE || if git cat-file -e "$$(cat RELEASE)^{commit}" 2>/dev/null; \
-		then $(VENV)/bin/buf breaking --against ".git#ref=$$(cat RELEASE)"; \
-		else echo "WARNING: this clone lacks the commit of the last release, so the contract is not compared with it" >&2; \
-		fi
 
 check-stubs: setup-proto
 	@$(CODEGEN)/bin/python -m tools.stubs --check

@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from taskraft import AsyncClient, Retry, errors
+from taskraft import AsyncClient, Retry, __version__, errors
 from taskraft._tube_settings import update_request
 from taskraft.v1 import task_pb2
 from tests.turns import turns_until
@@ -421,7 +421,7 @@ async def test_tubes_are_listed_over_all_pages_counted_and_dropped(client):
 
 async def test_the_state_of_the_cluster_is_returned(client):
     assert (await client.cluster_state()).leader == "memory"
-    assert (await client.server_info()).version == "0.1.0"
+    assert (await client.server_info()).version == __version__
 
 
 async def test_the_feed_is_read_over_broken_streams_without_gap_or_repetition(

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 import click
 import pytest
 
-from taskraft import cli
+from taskraft import __version__, cli
 from taskraft.cli import COMMANDS, PLUGIN_COMMANDS, main
 
 
@@ -105,7 +105,7 @@ def test_the_command_list_has_the_help_of_each_command(run):
 
 
 def test_the_version_is_shown(run):
-    assert run("--version").stdout == "taskraft 0.1.0\n"
+    assert run("--version").stdout == f"taskraft {__version__}\n"
 
 
 # ------------------------------------------------------------------ commands of other packages

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from taskraft import __version__
 from taskraft_service.cluster.departure import LEAVE_SECONDS
 from taskraft_service.config.server_config import ServerConfig, read_config
 from tools import manifests
@@ -299,7 +300,7 @@ def test_an_overlay_of_another_repository_renders_a_release(tmp_path):
     repository = tmp_path / "taskraft.git"
     for command in (
         ("clone", "--quiet", "--bare", str(manifests.ROOT.parent), str(repository)),
-        ("-C", str(repository), "tag", "v0.1.0"),
+        ("-C", str(repository), "tag", f"v{__version__}"),
     ):
         subprocess.run(("git", *command), check=True, capture_output=True)
     page = (manifests.ROOT.parent / "docs/kubernetes.md").read_text()
@@ -307,7 +308,7 @@ def test_an_overlay_of_another_repository_renders_a_release(tmp_path):
     folder = tmp_path / "overlay"
     folder.mkdir()
     local = overlay.replace("git.example/queue/taskraft.git", f"file://{repository}")
-    assert local.count("?ref=v0.1.0") == 2
+    assert local.count(f"?ref=v{__version__}") == 2
     (folder / "kustomization.yaml").write_text(local)
     rendered = manifests.render(str(folder))
     assert one(rendered, "StatefulSet")["metadata"]["namespace"] == "queue"

@@ -2,7 +2,8 @@
 
 The program clones HEAD twice and builds all wheels in both clones; the files must have equal bytes.
 The wheels are checked as a registry does, and used with each interpreter that is found. With
-``--version``, another version in a wheel is an error. The exit status is 0 if all checks passed.
+``--version``, HEAD must be the commit of that release: each place has the version, and the
+changelog has the section of the version. The exit status is 0 if all checks passed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from tools.gate import clone, git
 from tools.native_edge import download_crates
 from tools.release.bills import write_bills
 from tools.release.interpreters import MINORS, find_interpreters
+from tools.release.readiness import release_problems
 from tools.release.trial import Trial
+from tools.release.versions import current_version, differing_places
 from tools.release.wheels import (
     EDGE,
     ReleaseFailed,
@@ -57,16 +60,34 @@ def build_twice(checkout: Path, commit: str, folder: Path, *, with_edge: bool) -
     return source
 
 
+def check_source(source: Path, version: str) -> str:
+    """Check that a clone is the release of a version; return the version in force.
+
+    Args:
+        source: the clone.
+        version: version of the release; empty: the build is no release, and its version is free.
+
+    Raises:
+        ReleaseFailed: the clone is not the release, or its places differ in the version.
+    """
+    current = current_version(source)
+    if version:
+        problems = release_problems(source, version)
+    else:
+        print("this build is no release; VERSION=1.2.3 also checks the changelog", flush=True)
+        problems = differing_places(source, current)
+    if problems:
+        raise ReleaseFailed("\n".join(problems))
+    return current
+
+
 def check_wheels(source: Path, version: str) -> dict[str, Path]:
     """Check contents and metadata of the wheels; return them by the names of distributions.
-
-    ``version`` is the version of the release; empty: that of the client.
 
     Raises:
         ReleaseFailed: a wheel lacks something, or a registry would refuse it.
     """
     wheels = {path.name.split("-")[0]: path.resolve() for path in sorted(TARGET.glob("*.whl"))}
-    version = version or wheels["taskraft"].name.split("-")[1]
     licence = (source / "LICENSE").read_bytes()
     problems = [one for path in wheels.values() for one in problems_of(path, licence, version)]
     if problems:
@@ -120,7 +141,7 @@ def release(checkout: Path, commit: str, folder: Path, version: str) -> bool:
     """
     lacking = download_crates()
     source = build_twice(checkout, commit, folder, with_edge=not lacking)
-    wheels = check_wheels(source, version)
+    wheels = check_wheels(source, check_source(source, version))
     write_bills(source, TARGET)
     write_sums(TARGET)
     print((TARGET / "SHA256SUMS").read_text())
@@ -134,7 +155,9 @@ def release(checkout: Path, commit: str, folder: Path, version: str) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Release HEAD; return the exit status."""
     parser = argparse.ArgumentParser(description="Build and check the wheels of HEAD.")
-    parser.add_argument("--version", default="", help="the version that all wheels must have")
+    parser.add_argument(
+        "--version", default="", help="the version of which HEAD must be the release"
+    )
     version = parser.parse_args(arguments).version
     checkout = Path(git(Path(), "rev-parse", "--show-toplevel"))
     commit = git(checkout, "rev-parse", "HEAD")
