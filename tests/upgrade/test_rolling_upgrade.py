@@ -13,7 +13,7 @@ from taskraft import Client
 from taskraft.errors import VersionTooLow
 from tests.file_digests import file_digests
 from tests.service.process.test_scrub_live import sample
-from tests.upgrade.last_release import last_release, released_build
+from tests.upgrade.last_release import release_wheels, released_build
 from tests.upgrade.load import Load
 from tests.upgrade.next_build import next_build, this_build
 from tools.local_cluster import LocalCluster
@@ -102,8 +102,10 @@ def test_nodes_are_upgraded_and_return_under_load_without_a_failed_call(tmp_path
         print(f"{len(load.put)} puts, {len(load.put) / load.seconds:.0f} a second; none failed")
 
 
-def test_the_last_release_is_upgraded_to_this_tree_and_returns_under_load(tmp_path):
-    released, here = released_build(last_release(), tmp_path / "release"), this_build()
+def test_the_wheels_of_the_last_release_are_upgraded_to_this_tree_and_return_under_load(tmp_path):
+    (tmp_path / "built").mkdir()
+    wheels = release_wheels(tmp_path / "built")
+    released, here = released_build(wheels, tmp_path / "release"), this_build()
     settings = {"TASKRAFT_COMPARE_PERIOD_MS": "1000", **released}
     with LocalCluster(3, tmp_path / "cluster", settings) as cluster:
         with Client(cluster.target) as client:
