@@ -1,8 +1,9 @@
 """Run the code blocks of the documentation.
 
 Fenced blocks marked ``sh`` and ``python`` are executed from the top of a page to its end, in the
-root of the repository. A comment in the line above the fence, which is invisible on the rendered
-page, changes this:
+root of the repository, or in an empty folder in which wheels are installed
+(``tools.release.page_trial``). A comment in the line above the fence, which is invisible on the
+rendered page, changes this:
 
 ``<!-- docs: skip: REASON -->``
     The block is not executed, for the given reason.
@@ -25,6 +26,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,12 +102,25 @@ class Session:
 
     Args:
         beside: session whose network the blocks use; None: a network of their own.
+        folder: working directory of the blocks.
+        python: interpreter of the blocks in Python.
+        variables: environment of the blocks; None: that of this process.
     """
 
-    def __init__(self, beside: "Session | None" = None) -> None:
+    def __init__(
+        self,
+        beside: "Session | None" = None,
+        *,
+        folder: Path = ROOT,
+        python: str = sys.executable,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.beside = beside
+        self.folder = folder
+        self.python = python
         self.running: list[subprocess.Popen[str]] = []
-        self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+        inherited = os.environ if variables is None else variables
+        self.environment = {**inherited, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
         self.prefix: list[str] = []
         self.network: subprocess.Popen[str] | None = None
 
@@ -150,7 +165,7 @@ class Session:
     def command(self, block: Block) -> list[str]:
         """Return the command that executes a block."""
         if block.language == "python":
-            return [*self.prefix, sys.executable, "-W", "error", "-c", block.text]
+            return [*self.prefix, self.python, "-W", "error", "-c", block.text]
         return [*self.prefix, "bash", "-euo", "pipefail", "-c", block.text]
 
     def run(self, block: Block) -> str:
@@ -165,7 +180,7 @@ class Session:
             return self.run_in_background(block)
         done = subprocess.run(
             self.command(block),
-            cwd=ROOT,
+            cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -181,7 +196,7 @@ class Session:
         """Start a block and return its output up to its ready line."""
         process = subprocess.Popen(
             self.command(block),
-            cwd=ROOT,
+            cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -122,7 +122,7 @@ def test_the_first_step_that_fails_ends_a_trial_and_is_named_in_the_table(tmp_pa
         raise TrialFailed("no node")
 
     monkeypatch.setattr(Trial, "_steps", steps)
-    one = Trial(Path("python"), {}, tmp_path)
+    one = Trial(Path("python"), {}, tmp_path, tmp_path)
     failure = one.run()
     assert failure == "put: no node"
     lines = table({11: one}, {11: failure}).splitlines()
@@ -133,7 +133,7 @@ def test_the_first_step_that_fails_ends_a_trial_and_is_named_in_the_table(tmp_pa
 
 @pytest.mark.real_time
 def test_a_command_of_a_trial_has_a_time_limit(tmp_path):
-    one = Trial(Path(sys.executable), {}, tmp_path)
+    one = Trial(Path(sys.executable), {}, tmp_path, tmp_path)
     with pytest.raises(TrialFailed, match="took more than"):
         one._command([sys.executable, "-c", "import signal; signal.pause()"], {}, 1)
 

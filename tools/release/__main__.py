@@ -115,14 +115,14 @@ def _cell(trial: Trial, name: str) -> str:
     return "-" if seconds is None else f"{seconds:.1f} s"
 
 
-def try_wheels(wheels: Mapping[str, Path], folder: Path) -> bool:
+def try_wheels(source: Path, wheels: Mapping[str, Path], folder: Path) -> bool:
     """Use the wheels with each interpreter and print one table; return whether all steps passed."""
     trials, failures = {}, {}
     for minor, path in find_interpreters().items():
         print(f"using the wheels with {path} ...", flush=True)
         place = folder / f"python3.{minor}"
         place.mkdir()
-        trials[minor] = Trial(path, wheels, place)
+        trials[minor] = Trial(path, wheels, place, source)
         if failure := trials[minor].run():
             failures[minor] = failure
     print("\n" + table(trials, failures) + "\n")
@@ -149,7 +149,7 @@ def release(checkout: Path, commit: str, folder: Path, version: str) -> bool:
         print(f"NOT BUILT: the wheel of the edge: {lacking}")
     else:
         print(f"the wheel of the edge has the tags {wheels[EDGE].stem.split('-', 2)[2]}")
-    return try_wheels(wheels, folder)
+    return try_wheels(source, wheels, folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

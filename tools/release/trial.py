@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.free_addresses import free_addresses
+from tools.release.page_trial import ENVIRONMENT, TOOLS, PageFailed, run_pages
 
 INSTALL_SECONDS_MAX: Final = 600
 START_SECONDS_MAX: Final = 60
@@ -47,6 +48,8 @@ IMPORTS: Final = "import pyspark_taskraft, taskraft_pipeline.cli, taskraft_pipel
 
 CONSOLE: Final = ("taskraft_console", "taskraft")
 PIPELINE: Final = ("taskraft_pipeline", "taskraft")
+PAGES_PLACE: Final = f"pages/{ENVIRONMENT}"
+"""The environment for the pages, below the folder in which their commands run."""
 
 
 class TrialFailed(Exception):
@@ -62,6 +65,8 @@ class Trial:
     """The wheels, by the names of their distributions."""
     folder: Path
     """An empty folder for environments and data."""
+    source: Path
+    """A clone of the release, for the pages whose commands are run."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Duration of each step that passed, by its name."""
 
@@ -86,6 +91,7 @@ class Trial:
         edge = ["taskraft_edge"] if "taskraft_edge" in self.wheels else []
         where = {"TASKRAFT_TARGET": client}
         server = ["taskraft_server", "taskraft", *edge]
+        pages = [*server, "taskraft_console"]
         yield "install the server", lambda: self._install("server", server)
         yield (
             f"start a node, {'native edge' if edge else 'grpc.aio'}",
@@ -99,14 +105,21 @@ class Trial:
         yield "fetch a page", lambda: self._open_console(processes, client, console)
         yield "install the pipeline", lambda: self._install("pipeline", PIPELINE)
         yield "import the pipeline", self._import_pipeline
+        yield "install all for the pages", lambda: self._install(PAGES_PLACE, pages, TOOLS)
+        yield "run the quick start and the tutorial", self._run_pages
 
-    def _install(self, name: str, distributions: Sequence[str]) -> None:
-        """Create an environment and install wheels there; pip fetches the dependencies."""
+    def _install(self, name: str, distributions: Sequence[str], others: Sequence[str] = ()) -> None:
+        """Create an environment and install wheels there, and packages of other projects.
+
+        Pip fetches the dependencies.
+        """
         place = self.folder / name
         self._command([str(self.interpreter), "-m", "venv", str(place)])
         pip = [str(self._program(name, "python")), "-m", "pip", "--disable-pip-version-check"]
         wheels = [str(self.wheels[one]) for one in distributions]
-        self._command([*pip, "install", "--quiet", *wheels], seconds_max=INSTALL_SECONDS_MAX)
+        self._command(
+            [*pip, "install", "--quiet", *wheels, *others], seconds_max=INSTALL_SECONDS_MAX
+        )
         self._command([*pip, "check"])
 
     def _start_node(
@@ -151,6 +164,12 @@ class Trial:
     def _import_pipeline(self) -> None:
         self._command([str(self._program("pipeline", "python")), "-c", IMPORTS])
         self._taskraft("pipeline", {}, "pipeline", "--help")
+
+    def _run_pages(self) -> None:
+        try:
+            run_pages(self.source, (self.folder / PAGES_PLACE).parent, clean_variables())
+        except PageFailed as error:
+            raise TrialFailed(str(error)[-TAIL_CHARACTERS:]) from error
 
     def _program(self, name: str, program: str) -> Path:
         return self.folder / name / "bin" / program
