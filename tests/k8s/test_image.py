@@ -8,6 +8,7 @@ on top, it stands for the Rust image; without Rust here, the image is built with
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import urllib.request
@@ -154,6 +155,15 @@ def test_the_image_runs_as_a_numeric_user_and_stops_by_a_signal(config):
     assert (config["Entrypoint"], config["Cmd"]) == (["taskraft"], ["serve"])
     assert config["StopSignal"] == "SIGTERM"
     assert config["ExposedPorts"].keys() == {"7401/tcp", "7402/tcp", "7480/tcp"}
+
+
+def test_the_image_adds_at_most_the_size_on_the_page_to_its_base(root):
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    (stated,) = re.findall(r"at most\s+(\d+) MiB: a test refuses more", page)
+    paths = [path for path in root.glob("opt/**/*") if path.is_file() and not path.is_symlink()]
+    added = sum(path.stat().st_size for path in paths) / 2**20
+    print(f"the image adds {added:.0f} MiB to its base")
+    assert 0 < added <= int(stated)
 
 
 def test_a_node_runs_without_root_on_a_read_only_root(config, contained):
