@@ -79,8 +79,8 @@ spark-kills: setup ## Put a million tasks from Spark while its driver and the le
 spark-versions: setup ## Read, stream and export with each minor version of PySpark 4, and check that others are refused (ARGS="4.2 4.3")
 	@$(RUN) -m tests.pipeline.spark_versions $(ARGS)
 
-upgrade-drill: setup ## Upgrade three nodes and return, at 200 puts a second
-	@TASKRAFT_TEST_UPGRADE_PUTS=200 $(RUN) -m pytest -q --timeout 1800 -rP tests/upgrade $(T)
+upgrade-drill: setup ## Upgrade three nodes and return, at 200 puts a second (WHEELS=var/release: from these wheels)
+	@TASKRAFT_TEST_UPGRADE_PUTS=200 TASKRAFT_TEST_RELEASE_WHEELS=$(WHEELS) $(RUN) -m pytest -q --timeout 1800 -rP tests/upgrade $(T)
 
 golden: setup ## Write the golden files of versions of formats that have none
 	@$(RUN) -m tests.golden

@@ -15,7 +15,10 @@ from tests.docs.documents import ROOT
 from tests.tidy.sources import project_files
 
 PAGES = ROOT / "docs" / "how-to"
-PARTS = {"service", "replication", "clients", "proto", "tests", "tools", "docs", "pyproject.toml"}
+PARTS = {
+    *("service", "replication", "clients", "proto", "tests", "tools", "docs"),
+    *("pyproject.toml", "RELEASE"),
+}
 """Folders and files that the tests of a patch read."""
 CHECKS = {
     "add-an-option": (
