@@ -5,7 +5,6 @@ the speed of the machine does not matter.
 """
 
 import asyncio
-import sys
 from asyncio import events
 
 import grpc
@@ -17,6 +16,7 @@ from bench.worst.requests import WORST
 from bench.worst.stage import Size, Stage
 from taskraft_service.clock.cluster_clock import NodeClocks
 from taskraft_service.memory_node.memory_node import MemoryNode
+from tests.service.counted_calls import counted_calls
 
 SIZE = Size(tubes=400, sessions=400, schedules=400, groups=400, tasks=20_000)
 CALLS_PER_RUN_MAX = 130_000
@@ -44,25 +44,16 @@ OTHERS = {
 class LongestRun:
     """Counts the calls of each run of the event loop while its block runs."""
 
-    def __init__(self):
-        self.calls = self._counted = 0
-
-    def _count(self, _frame, event, _called):
-        self._counted += event in ("call", "c_call")
-
     def __enter__(self):
+        self.calls = 0
         self._run = events.Handle._run
 
-        def counted(handle):
-            self._counted = 0
-            sys.setprofile(self._count)
-            try:
+        def counted_run(handle):
+            with counted_calls() as counted:
                 self._run(handle)
-            finally:
-                sys.setprofile(None)
-            self.calls = max(self.calls, self._counted)
+            self.calls = max(self.calls, counted.calls)
 
-        events.Handle._run = counted
+        events.Handle._run = counted_run
         return self
 
     def __exit__(self, *_error):

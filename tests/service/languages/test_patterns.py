@@ -1,7 +1,6 @@
 """Patterns of names: their matches, and the cost of a match."""
 
 import re
-import sys
 
 import pytest
 from hypothesis import assume, given
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from taskraft_service.languages.patterns import PatternSet, is_pattern
 from taskraft_service.limits import NAME_BYTES_MAX
+from tests.service.counted_calls import counted_calls
 
 
 @pytest.mark.parametrize(
@@ -59,19 +59,10 @@ def test_a_set_names_the_first_pattern_that_matches(patterns, names):
 
 def searches(patterns, name) -> int:
     """Return the number of texts that a set compares with a name, or searches in a name."""
-    calls = 0
-
-    def count(_frame, event, called):
-        nonlocal calls
-        calls += event == "c_call" and called.__name__ in {"find", "startswith", "endswith"}
-
     compiled = PatternSet(patterns)
-    sys.setprofile(count)
-    try:
+    with counted_calls({"find", "startswith", "endswith"}) as counted:
         assert not compiled.matches(name)
-    finally:
-        sys.setprofile(None)
-    return calls
+    return counted.calls
 
 
 def test_a_name_is_compared_only_with_the_patterns_that_end_as_the_name_does():

@@ -5,9 +5,6 @@ count calls of functions, so that the speed of the machine does not matter.
 """
 
 import asyncio
-import sys
-from contextlib import contextmanager
-from types import SimpleNamespace
 
 import grpc.aio
 import pytest
@@ -30,6 +27,7 @@ from taskraft_service.memory_node.memory_node import MemoryNode
 from taskraft_service.stubs.forwarding.v1 import forwarding_pb2
 from tests.bench.test_worst_requests import CALLS_PER_RUN_MAX, LongestRun
 from tests.service.api.field_rules import is_map, spelled
+from tests.service.counted_calls import counted_calls
 
 REFUSAL_CALLS_MAX = 400
 """Maximum number of calls of functions in the refusal of a request with one list."""
@@ -98,29 +96,14 @@ def request_with(method, path, count, parents=1):
     return request
 
 
-@contextmanager
-def counted():
-    """Count the calls of functions in a block."""
-    counts = SimpleNamespace(calls=0)
-
-    def count(_frame, event, _called):
-        counts.calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        yield counts
-    finally:
-        sys.setprofile(None)
-
-
 def refused(method, request):
     """Return the refusal of a request by the parser, and the number of its calls."""
     kind, raw = type(request), request.SerializeToString()
     fields_with_lists(method.input_type)
-    with pytest.raises(CallRefused) as refusal, counted() as counts:
+    with pytest.raises(CallRefused) as refusal, counted_calls() as counted:
         parse_request(kind, raw)
     assert refusal.value.reason == error_pb2.Error.INVALID_FIELD
-    return refusal.value, counts.calls
+    return refusal.value, counted.calls
 
 
 def test_each_list_of_a_request_has_a_maximum_and_each_maximum_a_list():
@@ -244,6 +227,6 @@ def test_a_put_of_tasks_with_only_a_payload_is_not_walked():
     tasks = [task_pb2.TaskSpec(payload=b"x" * 100)] * 1_000
     raw = pb.PutTasksRequest(tube="t", tasks=tasks).SerializeToString()
     parse_request(pb.PutTasksRequest, raw)
-    with counted() as counts:
+    with counted_calls() as counted:
         parse_request(pb.PutTasksRequest, raw)
-    assert counts.calls < 100
+    assert counted.calls < 100
