@@ -23,11 +23,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import quantiles
 from typing import Final
 
 import grpc
 
+from bench.percentiles import median_and_p99
 from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
 from tools.local_cluster import LocalCluster
@@ -74,10 +74,9 @@ class Report:
 
 def latency_line(found: Sequence[float]) -> str:
     """Return median, 99th percentile and maximum of latencies in ms."""
-    cuts = quantiles(found, n=100)
+    median, p99 = median_and_p99(found)
     return (
-        f"median {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, maximum {max(found):.1f} ms, "
-        f"{len(found)} puts"
+        f"median {median:.1f} ms, p99 {p99:.1f} ms, maximum {max(found):.1f} ms, {len(found)} puts"
     )
 
 

@@ -32,13 +32,13 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final
 
 import grpc
 import grpc.aio
 
 from bench.leader_faults import NETWORK_FAULTS, LeaderFault
+from bench.percentiles import median_and_p99
 from bench.put_ways import PUT_TIMEOUT_SECONDS, TUBE, ClientWay, FollowerWay, StreamWay, Way
 from taskraft import AsyncClient
 from taskraft.errors import TaskraftError
@@ -197,8 +197,8 @@ async def measure(
 
 def in_words(values: Sequence[float]) -> str:
     """Return the statistics of a list of times in ms."""
-    p99 = quantiles(values, n=100, method="inclusive")[98] if len(values) > 1 else values[0]
-    return f"p50 {median(values):.0f} ms, p99 {p99:.0f} ms, maximum {max(values):.0f} ms"
+    median, p99 = median_and_p99(values)
+    return f"p50 {median:.0f} ms, p99 {p99:.0f} ms, maximum {max(values):.0f} ms"
 
 
 def summary(silences: Sequence[float], longest: Sequence[float], fault: str, way: str) -> str:

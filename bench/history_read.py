@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from statistics import median, quantiles
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +33,7 @@ from bench.__main__ import fresh_nodes
 from bench.catch_up import BASELINE_PUTS, TUBE, BackgroundPuts
 from bench.chunk_decoding import FEW
 from bench.machine import TICKS_PER_SECOND, descendants_ticks, process_ticks
+from bench.percentiles import median_and_p99
 from bench.repeated_source import TIMES, RepeatedSource
 from bench.servers import Server
 from taskraft import Client
@@ -178,10 +179,9 @@ def measure(
 def latencies(puts: BackgroundPuts | None) -> str:
     """Return median and 99th percentile of the puts since the last call, in ms."""
     found = puts.taken() if puts is not None else []
-    if len(found) < 2:
+    if not found:
         return ""
-    cuts = quantiles(found, n=100)
-    return f"{cuts[49]:>9.1f}{cuts[98]:>9.1f}"
+    return "".join(f"{value:>9.1f}" for value in median_and_p99(found))
 
 
 def print_line(rate: int, title: str, numbers: str) -> None:

@@ -26,12 +26,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
-from statistics import mean, quantiles, stdev
+from statistics import mean, stdev
 from typing import Final
 
 import grpc
 
 from bench.catch_up import SETTINGS, BackgroundPuts, applied, fill, latency_line
+from bench.percentiles import median_and_p99
 from taskraft.v1 import task_service_pb2_grpc
 from tools.local_cluster import LocalCluster
 from tools.local_node import Node, NodeFailed
@@ -61,7 +62,7 @@ class Window:
     @property
     def p99_ms(self) -> float:
         """The 99th percentile of the latency."""
-        return quantiles(self.put_ms, n=100)[98]
+        return median_and_p99(self.put_ms)[1]
 
 
 def is_ready(node: Node) -> bool:

@@ -155,6 +155,8 @@ def run(name: str, drill_run: Callable[[Path, Path, int], Result], seed: int) ->
             traceback.print_exc()
             return None
     print(line_of(result), flush=True)
+    if result.strain is not None:
+        print(f"    {result.strain.goal_line}", flush=True)
     for violation in (*result.verdict.violations[:10], *result.breaches[:10]):
         print(f"    {violation}", flush=True)
     return result

@@ -70,8 +70,7 @@ class Drill:
     hostile: tuple[type[Hostile], ...] = ()
     """Hostile callers; with any, the nodes have TLS and access control."""
     watches_calm: bool = False
-    """Whether an election without a fault is a breach, and the puts without a fault are measured.
-    """
+    """Whether ``Strain`` judges the elections and the puts without a fault."""
 
 
 @dataclass(frozen=True)
@@ -270,8 +269,8 @@ def breaches_of(
     for caller, count in tried.items():
         if not count:
             yield f"no node answered the {caller}"
-    if strain is not None and strain.elections:
-        yield f"{strain.elections} elections without a fault"
+    if strain is not None:
+        yield from strain.breaches()
 
 
 def configuration() -> dict[str, object]:

@@ -5,7 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.drill.calm_phases import CalmPhase, CalmPhases, Strain, Waits, strain_of, waits_ms
+from tests.drill.calm_phases import (
+    P99_MAX_MS,
+    QUIET_P99_MAX_MS,
+    CalmPhase,
+    CalmPhases,
+    Strain,
+    Waits,
+    strain_of,
+    waits_ms,
+)
 from tests.drill.drill_run import breaches_of
 from tests.drill.history import Operation
 from tests.drill.hostile import Findings
@@ -61,20 +70,59 @@ def test_the_puts_before_the_hostile_caller_are_told_apart():
     puts = [put(110, 120), put(120, 130), put(310, 350), put(510, 550)]
     strain = strain_of(puts, phases)
     assert (strain.seconds, strain.elections) == (0.2, 2)
-    assert strain.before == Waits(10, 10, 10)
-    assert strain.during == Waits(40, 40, 40)
-    assert str(strain.during) == "median 40, p99 40, longest 40 ms"
+    assert strain.before == Waits(2, 10, 10, 10)
+    assert strain.during == Waits(2, 40, 40, 40)
+    assert str(strain.during) == "median 40, p99 40, longest 40 ms of 2 puts"
 
 
-def strain(elections):
-    return Strain(9.0, elections, Waits(1, 9_000, 9_000), Waits(1, 9_000, 9_000))
+def strain(elections=0, p99=180, before=15, puts=300, puts_before=100):
+    return Strain(9.0, elections, Waits(puts_before, 1, before, before), Waits(puts, 1, p99, 9_000))
 
 
-def test_an_election_without_a_fault_is_a_breach_and_a_slow_put_is_none():
-    assert [*breaches_of(Findings(), {"demanding": 1}, strain(0))] == []
-    assert [*breaches_of(Findings(), {"demanding": 1}, strain(1))] == [
-        "1 elections without a fault"
-    ]
+@pytest.mark.parametrize(
+    ("found", "breaches"),
+    [
+        (strain(), []),
+        (strain(elections=1), ["1 elections without a fault"]),
+        (strain(p99=P99_MAX_MS), []),
+        (
+            strain(p99=501),
+            ["p99 of the puts of others 501 ms, maximum 500 ms; before the caller 15 ms"],
+        ),
+        (
+            strain(p99=501, before=QUIET_P99_MAX_MS),
+            ["p99 of the puts of others 501 ms, maximum 500 ms; before the caller 100 ms"],
+        ),
+        (strain(p99=9_000, before=101), []),
+        (strain(puts=0, p99=0), ["no put of others to judge during the requests of the caller"]),
+        (
+            strain(puts_before=0, before=0),
+            ["no put of others to judge before the requests of the caller"],
+        ),
+    ],
+)
+def test_elections_and_slow_puts_on_a_quiet_machine_fail_a_drill(found, breaches):
+    assert [*breaches_of(Findings(), {"demanding": 1}, found)] == breaches
+
+
+LIMITS = "goal 250 ms, maximum 500 ms"
+UNJUDGED = "the maximum is not judged: p99 120 ms before the caller"
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (strain(p99=250), f"goal met: p99 of the puts of others 250 ms, {LIMITS}"),
+        (strain(p99=280), f"goal NOT MET: p99 of the puts of others 280 ms, {LIMITS}"),
+        (
+            strain(p99=600, before=120),
+            f"goal NOT MET: p99 of the puts of others 600 ms, {LIMITS}; {UNJUDGED}",
+        ),
+        (strain(puts=0, p99=0), f"goal NOT MET: p99 of the puts of others 0 ms, {LIMITS}"),
+    ],
+)
+def test_a_line_of_the_drill_tells_whether_the_goal_is_met(found, line):
+    assert found.goal_line == line
 
 
 def test_a_hostile_caller_without_any_answer_shows_nothing():
