@@ -7,40 +7,63 @@ compares the table with the contract, so a new method needs a request.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from itertools import cycle, islice
+from typing import Final
 
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
-from bench.worst.stage import FILLED, LEASE_MS, Stage
+from bench.worst.full_lists import (
+    LABELS,
+    LINEARIZABLE,
+    WEIGHTS,
+    ids,
+    patterns,
+    stored_spec,
+    with_tubes,
+)
+from bench.worst.stage import FILLED, LEASE_MS, MANY, Stage, WorstRequest
+from bench.worst.task_requests import TASK_REQUESTS
 from taskraft.v1 import bulk_sweep_pb2 as sweep_pb
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
+from taskraft.v1 import error_pb2
 from taskraft.v1 import feed_service_pb2 as feed_pb
 from taskraft.v1 import group_service_pb2 as group_pb
 from taskraft.v1 import schedule_service_pb2 as schedule_pb
 from taskraft.v1 import session_service_pb2 as session_pb
-from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as task_pb
 from taskraft.v1 import tube_service_pb2 as tube_pb
 from taskraft_service import limits
+from taskraft_service.machine import failure_counts, tube_sampler
 from taskraft_service.stubs.externalscaler import external_scaler_pb2 as scaler_pb
-
-WorstRequest: TypeAlias = Callable[[Stage], Awaitable[Message]]
-"""Prepares the node for the most expensive request of a method, and returns this request."""
 
 FILTER: Final = " OR ".join(f'type = "*a*b*c{number}"' for number in range(64))
 """A filter with many comparisons, which matches no task. Each comparison reads the whole type of
 the tasks of ``FILLED``."""
-PATTERN_STEPS: Final = 6
-"""Upper limit of the steps for one name and one pattern of ``_patterns``."""
-HEADERS: Final = {f"header{number}": b"x" * 64 for number in range(32)}
-FAILURE: Final = task_pb2.Failure(type="x" * 200, message="x" * 4_000)
-LINEARIZABLE: Final = task_pb2.Consistency(level=task_pb2.Consistency.LINEARIZABLE)
+ERROR: Final = error_pb2.Error(
+    metadata={f"name{number}": "x" for number in range(limits.NAMES_MAX)}
+)
+"""An error in a request. It has no effect, because the field is only for answers."""
+SCALER: Final = {"tube": FILLED, "target": "1", "activation": "1", "metric": "ready"}
+COLUMNS: Final = [
+    field.name
+    for field in feed_pb.ChangeColumns.DESCRIPTOR.fields
+    if field.name not in {"tubes", "texts"}
+]
+"""The arrays of a chunk that a reader can name; the other fields are the tables of the arrays."""
 MEMBER: Final = "x" * 128
 """Name of a member that never runs."""
-MANY: Final = 10_000
-"""Number of tasks, leases or group members that one request ends, starts or lists."""
+
+
+def _mask(*paths: str) -> FieldMask:
+    """Return a mask with as many paths as a mask can have: some paths, repeated."""
+    return FieldMask(paths=(paths * 100)[:100])
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    """Return names, again and again, as many as a list can have."""
+    return [*islice(cycle(names), limits.NAMES_MAX)]
 
 
 def _always(message: Message) -> WorstRequest:
@@ -52,188 +75,22 @@ def _always(message: Message) -> WorstRequest:
     return request
 
 
-def _patterns(names: int, most: int) -> list[str]:
-    """Return patterns without a fixed beginning or end, which match none of the names.
-
-    The node compares each name with each piece of each pattern, so the number of patterns is
-    limited by the steps of one request.
-    """
-    number = min(most, limits.REQUEST_STEPS_MAX // (names * PATTERN_STEPS) - 2)
-    return [f"*t*e*.*{place}x*" for place in range(number)]
-
-
-def _ids(ids: list[int]) -> task_pb2.TaskSelector:
-    return task_pb2.TaskSelector(ids=ids)
-
-
-# ---------------------------------------------------------------------------------- tasks
-
-
-async def _graph(stage: Stage) -> Message:
-    """Return a request for a task on which others depend."""
-    tube, (first,) = await stage.tube_of(1)
-    on = task_pb2.Dependency(task=task_pb2.TaskReference(tube=tube, id=first))
-    await stage.put(tube, MANY, depends_on=[on])
-    return task_pb.GetTaskGraphRequest(tube=tube, id=first)
-
-
-async def _put(stage: Stage) -> Message:
-    tube, _ = await stage.tube_of(0)
-    group = await stage.group_of(0)
-    specs = [
-        task_pb2.TaskSpec(
-            payload=b"x" * 500,
-            headers=HEADERS,
-            unique_key=["key", str(number)],
-            type="kind",
-            group=group,
-            ttl_ms=LEASE_MS,
-            delay_ms=LEASE_MS,
-        )
-        for number in range(limits.PUT_TASKS_MAX)
-    ]
-    return task_pb.PutTasksRequest(tube=tube, tasks=specs, request_id=stage.new_name())
-
-
-async def _take(stage: Stage) -> Message:
-    tube, _ = await stage.tube_of(limits.TAKE_TASKS_MAX)
-    patterns = _patterns(2 * stage.size.tubes, limits.TAKE_SOURCES_MAX - 1)
-    sources = [task_pb.TakeSource(tube=name) for name in (*patterns, tube)]
-    return task_pb.TakeTasksRequest(
-        sources=sources, tasks_max=limits.TAKE_TASKS_MAX, ttr_ms=LEASE_MS, wait_ms=0
-    )
-
-
-async def _settle(stage: Stage) -> Message:
-    _, tokens = await stage.taken(limits.BATCH_ITEMS_MAX)
-    release = task_pb.Settlement.Release(delay_ms=LEASE_MS, failure=FAILURE)
-    settlement = task_pb.Settlement(tokens=tokens, release=release)
-    return task_pb.SettleTasksRequest(settlements=[settlement], request_id=stage.new_name())
-
-
-async def _subscribe(_stage: Stage) -> Message:
-    sources = [task_pb.TakeSource(tube=f"*{number}*") for number in range(limits.TAKE_SOURCES_MAX)]
-    opening = task_pb.SubscribeRequest.Open(
-        sources=sources, types=[f"t{number}" for number in range(limits.TAKE_TYPES_MAX)]
-    )
-    credit = task_pb.SubscribeRequest.Credit(tasks=limits.CREDIT_TASKS_MAX)
-    return task_pb.SubscribeRequest(open=opening, credit=credit)
-
-
-async def _get_tasks(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(limits.SELECTOR_IDS_MAX)
-    return task_pb.GetTasksRequest(tube=tube, selector=_ids(ids), consistency=LINEARIZABLE)
-
-
-async def _kick(stage: Stage) -> Message:
-    tube, _ = await stage.buried(limits.BATCH_ITEMS_MAX)
-    return task_pb.KickTasksRequest(tube=tube, count=limits.BATCH_ITEMS_MAX)
-
-
-async def _bury(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(limits.SELECTOR_IDS_MAX)
-    return task_pb.BuryTasksRequest(tube=tube, selector=_ids(ids), failure=FAILURE)
-
-
-async def _delete(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(limits.SELECTOR_IDS_MAX)
-    return task_pb.DeleteTasksRequest(tube=tube, selector=_ids(ids))
-
-
-async def _update(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(limits.SELECTOR_IDS_MAX)
-    update = task_pb2.TaskUpdate(payload=b"x" * 500, headers_set=HEADERS, priority=7)
-    return task_pb.UpdateTasksRequest(tube=tube, selector=_ids(ids), update=update)
-
-
-async def _snatch(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(limits.SELECTOR_IDS_MAX)
-    take = task_pb.TakeTasksRequest(
-        sources=[task_pb.TakeSource(tube=tube)],
-        tasks_max=limits.TAKE_TASKS_MAX,
-        ttr_ms=LEASE_MS,
-    )
-    await stage.tasks.TakeTasks(take)
-    return task_pb.SnatchTasksRequest(tube=tube, selector=_ids(ids))
-
-
-async def _restart(stage: Stage) -> Message:
-    tube, ids = await stage.buried(limits.SELECTOR_IDS_MAX)
-    return task_pb.RestartTasksRequest(tube=tube, selector=_ids(ids))
-
-
-async def _switch(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(limits.SELECTOR_IDS_MAX)
-    return task_pb.SwitchTasksRequest(tube=tube, selector=_ids(ids), state=task_pb2.Task.BURIED)
-
-
-async def _move(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(limits.SELECTOR_IDS_MAX)
-    target, _ = await stage.tube_of(0)
-    return task_pb.MoveTasksRequest(tube=tube, selector=_ids(ids), move_to=target)
-
-
-async def _cancel(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(limits.SELECTOR_IDS_MAX)
-    return task_pb.CancelTasksRequest(tube=tube, selector=_ids(ids))
-
-
-async def _wait(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(limits.SELECTOR_IDS_MAX)
-    return task_pb.WaitTasksRequest(tube=tube, selector=_ids(ids), wait_ms=1)
-
-
-async def _batch(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(limits.BATCH_ITEMS_MAX)
-    target, _ = await stage.tube_of(0)
-    moves = [
-        task_pb.BatchOperation(
-            move=task_pb.MoveTasksRequest(tube=tube, selector=_ids([*ids[n::100]]), move_to=target)
-        )
-        for n in range(100)
-    ]
-    return task_pb.ExecuteBatchRequest(operations=moves, request_id=stage.new_name())
-
-
-async def _sweep(stage: Stage) -> Message:
-    tube, ids = await stage.tube_of(MANY)
-    return sweep_pb.StartBulkSweepRequest(
-        tube=tube, ids=ids, action=sweep_pb.StartBulkSweepRequest.DELETE
-    )
-
-
-async def _started_sweep(stage: Stage) -> int:
-    request = sweep_pb.StartBulkSweepRequest(
-        tube=FILLED,
-        filter='type = "nothing"',
-        action=sweep_pb.StartBulkSweepRequest.KICK,
-        rate_per_second=1,
-    )
-    return (await stage.tasks.StartBulkSweep(request)).sweep.number
-
-
-async def _get_sweep(stage: Stage) -> Message:
-    return sweep_pb.GetBulkSweepRequest(number=await _started_sweep(stage))
-
-
-async def _stop_sweep(stage: Stage) -> Message:
-    return sweep_pb.StopBulkSweepRequest(number=await _started_sweep(stage))
-
-
 # ---------------------------------------------------------------------------------- tubes
 
 
 async def _create_tube(stage: Stage) -> Message:
-    tube = tube_pb.Tube(name=stage.new_name(), kind=tube_pb.Tube.FIFOTTL)
+    options = tube_pb.TubeOptions(subqueue_weights=WEIGHTS)
+    tube = tube_pb.Tube(name=stage.new_name(), kind=tube_pb.Tube.UTUBE, options=options)
     return tube_pb.CreateTubeRequest(tube=tube, request_id=stage.new_name())
 
 
 async def _update_tube(stage: Stage) -> Message:
-    tube, _ = await stage.tube_of(MANY)
+    tube = stage.new_name()
+    await stage.create_tube(tube, tube_pb.Tube.UTUBE)
     return tube_pb.UpdateTubeRequest(
         name=tube,
-        options=tube_pb.TubeOptions(capacity_tasks=1),
-        update_mask=FieldMask(paths=["capacity_tasks"]),
+        options=tube_pb.TubeOptions(capacity_tasks=1, subqueue_weights=WEIGHTS),
+        update_mask=_mask("capacity_tasks", "subqueue_weights"),
     )
 
 
@@ -248,12 +105,14 @@ async def _truncate(stage: Stage) -> Message:
 
 
 async def _list_tubes(stage: Stage) -> Message:
-    names = _patterns(2 * stage.size.tubes, limits.NAMES_MAX)
+    found = patterns(2 * stage.size.tubes, limits.NAMES_MAX)
+    names = with_tubes(found, stage, limits.NAMES_MAX)
     return tube_pb.ListTubesRequest(names=names, page_size=limits.PAGE_SIZE_MAX)
 
 
 async def _statistics(stage: Stage) -> Message:
-    tubes = [*_patterns(2 * stage.size.tubes, limits.NAMES_MAX - 1), "*"]
+    found = ["*", *patterns(2 * stage.size.tubes, limits.NAMES_MAX - 1)]
+    tubes = with_tubes(found, stage, limits.NAMES_MAX)
     return tube_pb.GetStatisticsRequest(
         tubes=tubes, transitions=True, page_size=limits.PAGE_SIZE_MAX
     )
@@ -291,7 +150,9 @@ async def _leases(stage: Stage) -> Message:
 
 
 async def _create_group(stage: Stage) -> Message:
-    return group_pb.CreateGroupRequest(group=group_pb.Group(name=stage.new_name()))
+    end_task = group_pb.GroupTask(tube=FILLED, spec=stored_spec(40_000))
+    group = group_pb.Group(name=stage.new_name(), end_task=end_task, last_error=ERROR)
+    return group_pb.CreateGroupRequest(group=group)
 
 
 async def _start_group(stage: Stage) -> Message:
@@ -303,8 +164,13 @@ async def _start_group(stage: Stage) -> Message:
 
 
 async def _list_groups(stage: Stage) -> Message:
-    names = _patterns(2 * stage.size.groups, limits.NAMES_MAX)
-    return group_pb.ListGroupsRequest(names=names, page_size=limits.PAGE_SIZE_MAX)
+    found = patterns(2 * stage.size.groups, limits.NAMES_MAX)
+    names = with_tubes(found, stage, limits.NAMES_MAX)
+    return group_pb.ListGroupsRequest(
+        names=names,
+        states=[state for state in group_pb.Group.State.values() if state],
+        page_size=limits.PAGE_SIZE_MAX,
+    )
 
 
 async def _cancel_group(stage: Stage) -> Message:
@@ -312,7 +178,7 @@ async def _cancel_group(stage: Stage) -> Message:
 
 
 async def _end_task(stage: Stage) -> Message:
-    task = group_pb.GroupTask(tube=FILLED, spec=task_pb2.TaskSpec(payload=b"x" * 60_000))
+    task = group_pb.GroupTask(tube=FILLED, spec=stored_spec(40_000))
     return group_pb.SetEndTaskRequest(name=await stage.group_of(1), end_task=task)
 
 
@@ -321,9 +187,14 @@ async def _get_group(stage: Stage) -> Message:
 
 
 def _schedule(name: str) -> schedule_pb.Schedule:
-    spec = task_pb2.TaskSpec(payload=b"x" * 60_000)
+    spec = stored_spec(40_000)
     return schedule_pb.Schedule(
-        name=name, cron="59 23 29 2 *", time_zone="Europe/Vienna", tube=FILLED, spec=spec
+        name=name,
+        cron="59 23 29 2 *",
+        time_zone="Europe/Vienna",
+        tube=FILLED,
+        spec=spec,
+        last_error=ERROR,
     )
 
 
@@ -339,7 +210,8 @@ async def _existing_schedule(stage: Stage) -> str:
 
 async def _update_schedule(stage: Stage) -> Message:
     schedule = _schedule(await _existing_schedule(stage))
-    return schedule_pb.UpdateScheduleRequest(schedule=schedule)
+    mask = _mask("cron", "time_zone", "tube", "spec")
+    return schedule_pb.UpdateScheduleRequest(schedule=schedule, update_mask=mask)
 
 
 async def _delete_schedule(stage: Stage) -> Message:
@@ -358,7 +230,7 @@ async def _commit_cursor(stage: Stage) -> Message:
 
 async def _task_events(stage: Stage) -> Message:
     tube, (task_id,) = await stage.tube_of(1)
-    selector = _ids([task_id])
+    selector = ids([task_id])
     for _ in range(100):
         await stage.tasks.BuryTasks(task_pb.BuryTasksRequest(tube=tube, selector=selector))
         await stage.tasks.KickTasks(task_pb.KickTasksRequest(tube=tube, selector=selector))
@@ -375,33 +247,14 @@ async def _configure(_stage: Stage) -> Message:
 
 
 WORST: Final[Mapping[str, WorstRequest]] = {
-    "PutTasks": _put,
-    "TakeTasks": _take,
-    "SettleTasks": _settle,
-    "Subscribe": _subscribe,
-    "GetTasks": _get_tasks,
-    "GetTaskGraph": _graph,
+    **TASK_REQUESTS,
     "CountTasks": _always(task_pb.CountTasksRequest(tube=FILLED, filter=FILTER)),
     "ListTasks": _always(
         task_pb.ListTasksRequest(tube=FILLED, filter=FILTER, page_size=limits.PAGE_SIZE_MAX)
     ),
-    "KickTasks": _kick,
-    "BuryTasks": _bury,
-    "DeleteTasks": _delete,
-    "UpdateTasks": _update,
-    "SnatchTasks": _snatch,
-    "RestartTasks": _restart,
-    "SwitchTasks": _switch,
-    "MoveTasks": _move,
-    "CancelTasks": _cancel,
-    "WaitTasks": _wait,
-    "ExecuteBatch": _batch,
-    "StartBulkSweep": _sweep,
-    "GetBulkSweep": _get_sweep,
     "ListBulkSweeps": _always(
         sweep_pb.ListBulkSweepsRequest(page_size=limits.PAGE_SIZE_MAX, consistency=LINEARIZABLE)
     ),
-    "StopBulkSweep": _stop_sweep,
     "CreateTube": _create_tube,
     "UpdateTube": _update_tube,
     "DropTube": _drop_tube,
@@ -411,14 +264,23 @@ WORST: Final[Mapping[str, WorstRequest]] = {
     "GetStatistics": _statistics,
     "GetHistory": _always(
         tube_pb.GetHistoryRequest(
-            tubes=[f"tube.{number:05}" for number in range(100)], total=True, samples_max=720
+            tubes=[f"tube.{number:05}" for number in range(tube_sampler.TUBES_MAX)],
+            total=True,
+            samples_max=720,
         )
     ),
-    "ListFailures": _always(tube_pb.ListFailuresRequest(page_size=limits.PAGE_SIZE_MAX)),
+    "ListFailures": _always(
+        tube_pb.ListFailuresRequest(
+            tubes=[f"tube.{number:05}" for number in range(failure_counts.TUBES_MAX)],
+            page_size=limits.PAGE_SIZE_MAX,
+        )
+    ),
     "ListConsumers": _always(
         tube_pb.ListConsumersRequest(tube=FILLED, page_size=limits.PAGE_SIZE_MAX)
     ),
-    "OpenSession": _always(session_pb.OpenSessionRequest(name="x" * 128, ttr_ms=LEASE_MS)),
+    "OpenSession": _always(
+        session_pb.OpenSessionRequest(name="x" * 128, ttr_ms=LEASE_MS, labels=LABELS)
+    ),
     "KeepSessions": _keep,
     "CloseSession": _close,
     "ListSessions": _always(session_pb.ListSessionsRequest(page_size=limits.PAGE_SIZE_MAX)),
@@ -439,6 +301,9 @@ WORST: Final[Mapping[str, WorstRequest]] = {
     "ReadChanges": _always(
         feed_pb.ReadChangesRequest(
             tubes=[f"tube.{number:05}" for number in range(limits.NAMES_MAX)],
+            encoding=feed_pb.ReadChangesRequest.COLUMNS,
+            columns=_repeated(COLUMNS),
+            kinds=[feed_pb.ChangeEvent.PUT] * limits.NAMES_MAX,
             to_seq=100_000,
             chunk_bytes_max=limits.CHUNK_BYTES_MAX,
         )
@@ -463,18 +328,12 @@ WORST: Final[Mapping[str, WorstRequest]] = {
         cluster_pb.ListAuditRequest(name="x" * 128, page_size=limits.PAGE_SIZE_MAX)
     ),
     "SaveSnapshot": _always(cluster_pb.SaveSnapshotRequest()),
-    "IsActive": _always(scaler_pb.ScaledObjectRef(scalerMetadata={"tube": FILLED, "target": "1"})),
-    "StreamIsActive": _always(
-        scaler_pb.ScaledObjectRef(scalerMetadata={"tube": FILLED, "target": "1"})
-    ),
-    "GetMetricSpec": _always(
-        scaler_pb.ScaledObjectRef(scalerMetadata={"tube": FILLED, "target": "1"})
-    ),
+    "IsActive": _always(scaler_pb.ScaledObjectRef(scalerMetadata=SCALER)),
+    "StreamIsActive": _always(scaler_pb.ScaledObjectRef(scalerMetadata=SCALER)),
+    "GetMetricSpec": _always(scaler_pb.ScaledObjectRef(scalerMetadata=SCALER)),
     "GetMetrics": _always(
         scaler_pb.GetMetricsRequest(
-            scaledObjectRef=scaler_pb.ScaledObjectRef(
-                scalerMetadata={"tube": FILLED, "target": "1"}
-            )
+            scaledObjectRef=scaler_pb.ScaledObjectRef(scalerMetadata=SCALER)
         )
     ),
 }

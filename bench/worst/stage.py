@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Final
+from typing import Final, TypeAlias
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from taskraft.v1 import cluster_service_pb2_grpc as cluster_rpc
 from taskraft.v1 import feed_service_pb2_grpc as feed_rpc
@@ -22,11 +23,14 @@ from taskraft.v1 import task_pb2, task_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as task_pb
 from taskraft.v1 import tube_service_pb2 as tube_pb
 from taskraft.v1 import tube_service_pb2_grpc as tube_rpc
+from taskraft_service.limits import KEY_PARTS_MAX
 
 AT_ONCE: Final = 50
 """Number of calls that fill the node at the same time."""
 BATCH_TASKS: Final = 1_000
 LEASE_MS: Final = 3_600_000
+MANY: Final = 10_000
+"""Number of tasks, leases or group members that one request ends, starts or lists."""
 NEVER: Final = "0 0 1 1 *"
 FILLED: Final = "filled"
 """The tube with most of the tasks."""
@@ -81,9 +85,11 @@ class Stage:
 
     # ------------------------------------------------------------------------------ objects
 
-    async def create_tube(self, name: str) -> None:
+    async def create_tube(
+        self, name: str, kind: tube_pb.Tube.Kind.ValueType = tube_pb.Tube.FIFOTTL
+    ) -> None:
         """Create a tube."""
-        tube = tube_pb.Tube(name=name, kind=tube_pb.Tube.FIFOTTL)
+        tube = tube_pb.Tube(name=name, kind=kind)
         await self.tubes.CreateTube(tube_pb.CreateTubeRequest(tube=tube))
 
     async def tube_of(self, tasks: int, **options: object) -> tuple[str, list[int]]:
@@ -102,6 +108,13 @@ class Stage:
             )
             ids += (await self.tasks.PutTasks(request)).task_ids
         return ids
+
+    async def keyed_tube(self, tasks: int) -> str:
+        """Create a tube with tasks that have the unique keys of ``key``; return its name."""
+        tube, _ = await self.tube_of(0)
+        specs = [task_pb2.TaskSpec(payload=b"x" * 100, unique_key=key(n)) for n in range(tasks)]
+        await self.tasks.PutTasks(task_pb.PutTasksRequest(tube=tube, tasks=specs))
+        return tube
 
     async def taken(self, tasks: int) -> tuple[str, list[int]]:
         """Take tasks of a new tube; return the session that holds the leases, and their tokens."""
@@ -155,6 +168,15 @@ class Stage:
         group = group_pb.Group(name=name)
         await self.groups.CreateGroup(group_pb.CreateGroupRequest(group=group))
         return name
+
+
+WorstRequest: TypeAlias = Callable[[Stage], Awaitable[Message]]
+"""Prepares the node for the most expensive request of a method, and returns this request."""
+
+
+def key(number: int) -> list[str]:
+    """Return a unique key with as many parts as a key can have; each number has another key."""
+    return ["part"] * (KEY_PARTS_MAX - 1) + [str(number)]
 
 
 async def _each(many: int, create: Callable[[int], Awaitable[object]]) -> None:
