@@ -35,7 +35,13 @@ NODE_SETTINGS: Final = (
     "temporary_bytes_max",
 )
 """Names of the settings of a node that are limits."""
-RESULT_LIMITS: Final = ("session_taken_max", "kick_tasks_max", "selector_scan_max", "passed_max")
+RESULT_LIMITS: Final = (
+    "session_taken_max",
+    "kick_tasks_max",
+    "selector_scan_max",
+    "passed_max",
+    "command_content_bytes_max",
+)
 """Names of the limits of the queue that make a result smaller than requested."""
 OTHER_LIMITS: Final = {
     "cron_bytes_max": EXPRESSION_BYTES_MAX,
