@@ -51,7 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, changelog.ChangelogInvalid, ReleaseFileInvalid) as error:
         print(f"RED: {error}")
         return 1
-    print("\n".join(problems or [f"commit the changes as release {version}"]))
+    for problem in problems:
+        print(f"left to do: {problem}")
+    if not problems:
+        print(f"commit the changes as release {version}")
     return 0
 
 
