@@ -3,7 +3,7 @@
 Three processes on loopback hold many objects. Another client puts one task every 20 ms. For each
 method, the report has the duration of the call, the puts of the other client meanwhile, the runs of
 the event loops of all nodes above 10 and above 100 ms of CPU time, and the longest run since the
-start of the nodes::
+start of the nodes. Other calls wait meanwhile, and are woken once a second::
 
     make bench ARGS="--only worst"                    # 10 000 of each object, 1 000 000 tasks
     python -m bench.worst --objects 1000 --tasks 100000 --only KickTasks PutTasks
@@ -18,6 +18,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,11 +30,15 @@ from bench.catch_up import BASELINE_PUTS, BackgroundPuts, latency_line
 from bench.worst.calls import call, methods_of_the_contract
 from bench.worst.requests import WORST
 from bench.worst.stage import Size, Stage
+from bench.worst.waiting_calls import Counts, WaitingCalls
 from taskraft.v1 import task_service_pb2_grpc
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 from tools.local_cluster import LocalCluster
 from tools.local_node import Node
 
+WAITING: Final = Counts(takes=1_000, streams=200, outcomes=200, watches=200, puts=1_000)
+"""Calls that wait while the requests are measured. The limits permit more (10 000 waiting puts,
+20 000 streams); the client that answers to the events shares the cores with the nodes."""
 PUTS_AFTER: Final = 20
 """Number of puts of the other client that are awaited after a call, which may have left work."""
 _LONG_RUNS: Final = re.compile(
@@ -102,13 +107,21 @@ async def run(leader: Node, nodes: Sequence[Node], size: Size, only: list[str]) 
         began = time.monotonic()
         await stage.fill()
         await stage.create_tube("backlog")
-        print(f"filled in {time.monotonic() - began:.0f} s", flush=True)
+        waiting = WaitingCalls(stage, WAITING)
+        await waiting.begin()
+        print(f"filled in {time.monotonic() - began:.0f} s; waiting: {WAITING}", flush=True)
+        waking = asyncio.ensure_future(waiting.go_on())
         with grpc.insecure_channel(leader.address) as other:
             puts = BackgroundPuts(task_service_pb2_grpc.TaskServiceStub(other))
             with puts.going_on():
                 await asyncio.to_thread(puts.wait_for, BASELINE_PUTS)
                 print(f"puts before: {latency_line(puts.taken())}", flush=True)
                 await measure(stage, nodes, puts, only)
+        waking.cancel()
+        with suppress(asyncio.CancelledError):
+            await waking
+        print(f"{waiting.waiting()} of {WAITING.calls} waiting calls did not fail")
+        await waiting.end()
 
 
 def main(words: Sequence[str] | None = None) -> None:

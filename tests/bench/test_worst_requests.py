@@ -6,19 +6,25 @@ the speed of the machine does not matter.
 
 import asyncio
 from asyncio import events
+from collections import defaultdict
 
 import grpc
 import grpc.aio
 import pytest
 
 from bench.worst.calls import call, methods_of_the_contract
+from bench.worst.exemptions import EXEMPT
 from bench.worst.requests import WORST
 from bench.worst.stage import Size, Stage
+from bench.worst.waiting_calls import Counts, WaitingCalls
+from taskraft_service.api.rpc.list_maxima import LIST_MAXIMA
 from taskraft_service.clock.cluster_clock import NodeClocks
 from taskraft_service.memory_node.memory_node import MemoryNode
+from tests.service.api.field_rules import is_map
 from tests.service.counted_calls import counted_calls
 
-SIZE = Size(tubes=400, sessions=400, schedules=400, groups=400, tasks=20_000)
+SIZE = Size(tubes=400, sessions=1_000, schedules=400, groups=400, tasks=20_000)
+WAITING = Counts(takes=100, streams=10, outcomes=10, watches=10, puts=50)
 CALLS_PER_RUN_MAX = 130_000
 """Maximum number of calls of functions in one run, about 10 ms."""
 ONE_COMMAND = {
@@ -26,9 +32,10 @@ ONE_COMMAND = {
     "TakeTasks": 180_000,
     "MoveTasks": 420_000,
     "SettleTasks": 380_000,
+    "Subscribe": 380_000,
     "KickTasks": 260_000,
     "ExecuteBatch": 400_000,
-    "UpdateTasks": 550_000,
+    "UpdateTasks": 260_000,
 }
 """Maximum of the methods whose command changes 1 000 tasks in many fields, about 12 to 50 ms. The
 entry with such a command holds no other, see ``ENTRY_ITEMS_MAX``."""
@@ -62,7 +69,7 @@ class LongestRun:
 
 @pytest.fixture(scope="module")
 def stage():
-    """The event loop of a node, a client with many objects in the node, and its state machine."""
+    """The event loop of a node, a client with many objects, the machine, and waiting calls."""
     loop = asyncio.new_event_loop()
 
     async def filled():
@@ -70,7 +77,10 @@ def stage():
         await node.start()
         one = Stage(node.channel(), SIZE)
         await one.fill()
-        return one, node.machine
+        waiting = WaitingCalls(one, WAITING, pause_seconds=0)
+        await waiting.begin()
+        await waiting.wake()
+        return one, node.machine, waiting
 
     async def end():
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -87,9 +97,57 @@ def test_each_method_of_the_contract_has_a_request():
     assert {method.name for method in methods_of_the_contract()} == set(WORST)
 
 
+def lists_of(kind, within=()):
+    """Yield the descriptors of all lists in messages of a type."""
+    for field in kind.fields:
+        message = field.message_type
+        if field.is_repeated:
+            yield field
+        if message is not None and not is_map(field) and message not in within:
+            yield from lists_of(message, (*within, message))
+
+
+def lengths_of(message, found):
+    """Add the lengths of all lists in a message to ``found``, by the full name of the field."""
+    for field, value in message.ListFields():
+        if field.is_repeated:
+            found[field.full_name].append(len(value))
+        if field.message_type is not None and not is_map(field):
+            for one in value if field.is_repeated else [value]:
+                lengths_of(one, found)
+
+
+def short_name(field):
+    """Return the name of a field without its package."""
+    return field.full_name.removeprefix(f"{field.file.package}.")
+
+
+METHODS_WITH_LISTS = [
+    method for method in methods_of_the_contract() if [*lists_of(method.input_type)]
+]
+
+
+@pytest.mark.parametrize("method", METHODS_WITH_LISTS, ids=lambda method: method.name)
+def test_each_list_has_its_maximum_length_or_a_reason(stage, method):
+    loop, filled, *_ = stage
+    request = loop.run_until_complete(WORST[method.name](filled))
+    lengths = defaultdict(list)
+    lengths_of(request, lengths)
+    short = set()
+    for field in lists_of(method.input_type):
+        maximum, found = LIST_MAXIMA[field.full_name], lengths[field.full_name]
+        if max(found, default=0) < maximum.each and sum(found) < maximum.total:
+            short.add(short_name(field))
+    assert short == {name for one, name in EXEMPT if one == method.name}
+
+
+def test_each_exemption_is_of_a_method_with_lists():
+    assert {name for name, _ in EXEMPT} <= {method.name for method in METHODS_WITH_LISTS}
+
+
 @pytest.mark.parametrize("method", methods_of_the_contract(), ids=lambda method: method.name)
 def test_the_most_expensive_request_leaves_the_event_loop_to_others(stage, method):
-    loop, filled, machine = stage
+    loop, filled, machine, waiting = stage
 
     async def outcome():
         try:
@@ -97,11 +155,16 @@ def test_the_most_expensive_request_leaves_the_event_loop_to_others(stage, metho
             machine.collect()  # otherwise the run may also write what was prepared
             await asyncio.sleep(0)
             with LongestRun() as longest:
-                await call(filled.channel, method, request)
+                waking = asyncio.ensure_future(waiting.wake())
+                try:
+                    await call(filled.channel, method, request)
+                finally:
+                    await waking
         except grpc.aio.AioRpcError as error:
             return error.code().name, 0
         return "OK", longest.calls
 
     code, calls = loop.run_until_complete(outcome())
+    assert waiting.waiting() == WAITING.calls
     assert code == OTHERS.get(method.name, "OK")
     assert calls <= ONE_COMMAND.get(method.name, CALLS_PER_RUN_MAX)
