@@ -113,8 +113,8 @@ class WaitingCalls:
     async def wake(self) -> None:
         """Cause one event for each kind of call.
 
-        A task becomes ready, a task ends on which all calls for outcomes wait, tasks of the full
-        tube end, and some streams break and are resumed with their leases.
+        A task becomes ready, and one of the tasks ends on which all calls for outcomes wait. Tasks
+        of the full tube end, and some streams break and are resumed with their leases.
         """
         ended = self._tick_ids.popleft()
         self._tick_ids.extend(await self._stage.put(TICKS, 1))
@@ -180,7 +180,7 @@ class WaitingCalls:
         await self._stage.tasks.TakeTasks(request)
 
     async def _wait_for_outcomes(self) -> None:
-        request = task_pb.WaitTasksRequest(tube=TICKS, wait_ms=WAIT_MAX_MS, any=True)
+        request = task_pb.WaitTasksRequest(tube=TICKS, wait_ms=WAIT_MAX_MS)
         request.selector.ids.extend(self._tick_ids)
         await self._stage.tasks.WaitTasks(request)
 
