@@ -16,7 +16,6 @@ from bench.worst.calls import call, methods_of_the_contract
 from bench.worst.exemptions import EXEMPT
 from bench.worst.requests import WORST
 from bench.worst.stage import Size, Stage
-from bench.worst.waiting_calls import Counts, WaitingCalls
 from taskraft_service.api.rpc.list_maxima import LIST_MAXIMA
 from taskraft_service.clock.cluster_clock import NodeClocks
 from taskraft_service.memory_node.memory_node import MemoryNode
@@ -24,7 +23,6 @@ from tests.service.api.field_rules import is_map
 from tests.service.counted_calls import counted_calls
 
 SIZE = Size(tubes=400, sessions=1_000, schedules=400, groups=400, tasks=20_000)
-WAITING = Counts(takes=100, streams=10, outcomes=10, watches=10, puts=50)
 CALLS_PER_RUN_MAX = 130_000
 """Maximum number of calls of functions in one run, about 10 ms."""
 ONE_COMMAND = {
@@ -69,7 +67,7 @@ class LongestRun:
 
 @pytest.fixture(scope="module")
 def stage():
-    """The event loop of a node, a client with many objects, the machine, and waiting calls."""
+    """The event loop of a node, a client with many objects in the node, and its state machine."""
     loop = asyncio.new_event_loop()
 
     async def filled():
@@ -77,10 +75,7 @@ def stage():
         await node.start()
         one = Stage(node.channel(), SIZE)
         await one.fill()
-        waiting = WaitingCalls(one, WAITING, pause_seconds=0)
-        await waiting.begin()
-        await waiting.wake()
-        return one, node.machine, waiting
+        return one, node.machine
 
     async def end():
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -147,7 +142,7 @@ def test_each_exemption_is_of_a_method_with_lists():
 
 @pytest.mark.parametrize("method", methods_of_the_contract(), ids=lambda method: method.name)
 def test_the_most_expensive_request_leaves_the_event_loop_to_others(stage, method):
-    loop, filled, machine, waiting = stage
+    loop, filled, machine = stage
 
     async def outcome():
         try:
@@ -155,16 +150,11 @@ def test_the_most_expensive_request_leaves_the_event_loop_to_others(stage, metho
             machine.collect()  # otherwise the run may also write what was prepared
             await asyncio.sleep(0)
             with LongestRun() as longest:
-                waking = asyncio.ensure_future(waiting.wake())
-                try:
-                    await call(filled.channel, method, request)
-                finally:
-                    await waking
+                await call(filled.channel, method, request)
         except grpc.aio.AioRpcError as error:
             return error.code().name, 0
         return "OK", longest.calls
 
     code, calls = loop.run_until_complete(outcome())
-    assert waiting.waiting() == WAITING.calls
     assert code == OTHERS.get(method.name, "OK")
     assert calls <= ONE_COMMAND.get(method.name, CALLS_PER_RUN_MAX)
