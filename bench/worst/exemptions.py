@@ -32,10 +32,6 @@ EXEMPT: Final[Mapping[tuple[str, str], str]] = {
         "a task that is put later depends on no other",
     ),
     **dict.fromkeys(
-        ((name, "TaskSpec.headers") for name in _STORED),
-        "4 096 headers with names of 2 bytes have HEADERS_BYTES_MAX bytes",
-    ),
-    **dict.fromkeys(
         ((name, "TaskSpec.unique_states") for name in (*_STORED, "ExecuteBatch", "PutTasks")),
         CONTRADICTION,
     ),

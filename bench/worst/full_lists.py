@@ -13,9 +13,6 @@ PATTERN_STEPS: Final = 6
 """Upper limit of the steps for one name and one pattern of ``patterns``."""
 FAILURE: Final = task_pb2.Failure(type="x" * 200, message="x" * 4_000)
 LINEARIZABLE: Final = task_pb2.Consistency(level=task_pb2.Consistency.LINEARIZABLE)
-LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
-STORED_HEADERS: Final = {f"{one}{two}": b"" for one in LETTERS for two in LETTERS}
-"""Headers whose names of 2 bytes have HEADERS_BYTES_MAX bytes together."""
 ALL_STATES: Final = [state for state in task_pb2.Task.State.values() if state]
 """The states that a unique key can be limited to."""
 LABELS: Final = {f"label{number:02}": "x" * 48 for number in range(limits.SESSION_LABELS_MAX)}
@@ -23,8 +20,8 @@ TYPES: Final = [f"t{number}".ljust(128, "x") for number in range(limits.TAKE_TYP
 WEIGHTS: Final = {f"subqueue.{number}": 1 + number for number in range(limits.NAMES_MAX)}
 """Weights of as many subqueues as a tube can weigh."""
 UPDATE: Final = task_pb2.TaskUpdate(
-    headers_set={f"{number:04}": b"x" * 4 for number in range(limits.NAMES_MAX)},
-    headers_remove=[f"removed{number}" for number in range(limits.NAMES_MAX)],
+    headers_set={f"{number:04}": b"x" * 4 for number in range(limits.HEADERS_MAX)},
+    headers_remove=[f"removed{number}" for number in range(limits.HEADERS_MAX)],
 )
 """A change of tasks with as many headers as one change can set and remove."""
 
@@ -69,7 +66,7 @@ async def full_specs(stage: Stage, number: int) -> list[task_pb2.TaskSpec]:
     """
     tube, found = await stage.tube_of(limits.PUT_DEPENDENCIES_MAX // number)
     on = [task_pb2.Dependency(task=task_pb2.TaskReference(tube=tube, id=one)) for one in found]
-    own = headers(limits.PUT_HEADERS_MAX // number)
+    own = headers(min(limits.PUT_HEADERS_MAX // number, limits.HEADERS_MAX))
     return [
         task_pb2.TaskSpec(
             payload=b"x" * 500,
@@ -88,7 +85,7 @@ def stored_spec(payload_bytes: int) -> task_pb2.TaskSpec:
     """Return a task that a group or a schedule keeps, with full lists."""
     return task_pb2.TaskSpec(
         payload=b"x" * payload_bytes,
-        headers=STORED_HEADERS,
+        headers=headers(limits.HEADERS_MAX),
         unique_key=key(1),
         unique_states=ALL_STATES,
     )

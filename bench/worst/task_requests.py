@@ -25,6 +25,9 @@ from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as task_pb
 from taskraft_service import limits
 
+CHANGES: Final = limits.UPDATE_HEADERS_MAX // limits.HEADERS_MAX
+"""Number of changes of one request that set and remove as many headers as one change may."""
+
 
 async def _graph(stage: Stage) -> Message:
     """Return a request for a task on which others depend."""
@@ -57,11 +60,11 @@ async def _take(stage: Stage) -> Message:
 
 
 def _settlements(tokens: list[int]) -> list[task_pb.Settlement]:
-    """Return one settlement for each lease; two of them change as many headers as a request may."""
+    """Return one settlement for each lease; some change as many headers as a request may."""
     release = task_pb.Settlement.Release(delay_ms=LEASE_MS, failure=FAILURE)
     changing = task_pb.Settlement.Release(delay_ms=LEASE_MS, failure=FAILURE, update=UPDATE)
     return [
-        task_pb.Settlement(tokens=[token], release=release if place > 1 else changing)
+        task_pb.Settlement(tokens=[token], release=changing if place < CHANGES else release)
         for place, token in enumerate(tokens)
     ]
 
@@ -151,11 +154,11 @@ async def _wait(stage: Stage) -> Message:
 
 
 async def _batch(stage: Stage) -> Message:
-    """Return a put with full lists, two changes of headers, and moves of all other items."""
+    """Return a put with full lists, changes of headers, and moves of all other items."""
     specs = await full_specs(stage, limits.BATCH_ITEMS_MAX // 2)
-    moved = limits.BATCH_OPERATIONS_MAX - 3
-    each = limits.BATCH_ITEMS_MAX // 2 // (moved + 2)
-    tube, found = await stage.tube_of((moved + 2) * each)
+    others = limits.BATCH_OPERATIONS_MAX - 1
+    each = limits.BATCH_ITEMS_MAX // 2 // others
+    tube, found = await stage.tube_of(others * each)
     target, _ = await stage.tube_of(0)
     selectors = [ids(found[first : first + each]) for first in range(0, len(found), each)]
     operations = [
@@ -164,13 +167,13 @@ async def _batch(stage: Stage) -> Message:
             task_pb.BatchOperation(
                 update=task_pb.UpdateTasksRequest(tube=tube, selector=selector, update=UPDATE)
             )
-            for selector in selectors[:2]
+            for selector in selectors[:CHANGES]
         ),
         *(
             task_pb.BatchOperation(
                 move=task_pb.MoveTasksRequest(tube=tube, selector=selector, move_to=target)
             )
-            for selector in selectors[2:]
+            for selector in selectors[CHANGES:]
         ),
     ]
     return task_pb.ExecuteBatchRequest(operations=operations, request_id=stage.new_name())

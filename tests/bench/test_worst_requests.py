@@ -26,9 +26,8 @@ SIZE = Size(tubes=400, sessions=1_000, schedules=400, groups=400, tasks=20_000)
 CALLS_PER_RUN_MAX = 130_000
 """Maximum number of calls of functions in one run, about 10 ms."""
 ONE_COMMAND = {
-    "PutTasks": 250_000,
-    "TakeTasks": 180_000,
-    "MoveTasks": 420_000,
+    "PutTasks": 340_000,
+    "TakeTasks": 260_000,
     "SettleTasks": 380_000,
     "Subscribe": 380_000,
     "KickTasks": 260_000,

@@ -8,6 +8,7 @@ from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.access.caller import ANONYMOUS
+from taskraft_service.api.feed import event_content
 from taskraft_service.api.feed.answers import (
     COLUMNS_ROWS_MAX,
     MESSAGE_ROW_BYTES,
@@ -348,6 +349,16 @@ async def test_a_chunk_with_content_ends_at_the_requested_size():
     await bench.read(to_seq=3, contents=[CONTENT.PAYLOAD], chunk_bytes_max=4_096)
     ranges = [(one.from_seq, one.next_seq, one.rows) for one in bench.context.answers]
     assert ranges == [(0, 1, 1), (1, 2, 1), (2, 3, 1)]
+
+
+async def test_a_chunk_with_content_ends_when_the_node_has_read_much(monkeypatch):
+    """Only the keys are asked for, but the node reads the payloads too."""
+    monkeypatch.setattr(event_content, "READ_BYTES_MAX", 2_500)
+    bench = Bench()
+    for key in ("a", "b", "c"):
+        content(bench, bytes(1_000), key=key)
+    await bench.read(to_seq=3, contents=[CONTENT.KEY])
+    assert [one.rows for one in bench.context.answers] == [2, 1]
 
 
 async def test_an_event_of_a_dropped_tube_carries_no_task_of_its_successor():

@@ -4,7 +4,6 @@ import grpc
 import pytest
 
 from taskraft.v1 import (
-    feed_service_pb2,
     group_service_pb2,
     group_service_pb2_grpc,
     schedule_service_pb2,
@@ -13,7 +12,6 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.feed import event_content
 from taskraft_service.api.rpc import request_steps
 from taskraft_service.api.tasks import outcomes
 from taskraft_service.limits import LIST_BYTES_MAX, STORED_PAYLOAD_BYTES_MAX
@@ -123,21 +121,6 @@ async def test_pages_of_groups_and_schedules_end_after_a_size(node):
         names = [one.name for page in (first, second) for one in getattr(page, field)]
         assert names == [f"{number:03}" for number in range(count)]
         assert len(getattr(second, field)) >= 4
-
-
-async def test_a_chunk_of_the_feed_reads_a_bounded_content(node, monkeypatch):
-    """Only the keys are asked for, but the node reads the payloads too."""
-    monkeypatch.setattr(event_content, "READ_BYTES_MAX", 2_000)
-    await create(node)
-    await put(node, *[b"x" * 1_000] * 5)
-    request = feed_service_pb2.ReadChangesRequest(
-        tubes=["emails"],
-        contents=[feed_service_pb2.ReadChangesRequest.KEY],
-        kinds=[feed_service_pb2.ChangeEvent.PUT],
-    )
-    sizes = [len(chunk.events) async for chunk in node.feed.ReadChanges(request)]
-    assert sum(sizes) == 5
-    assert max(sizes) == 1
 
 
 @pytest.mark.parametrize("kept", [0, 1])
