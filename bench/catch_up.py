@@ -86,6 +86,7 @@ class BackgroundPuts:
     def __init__(self, stub: task_service_pb2_grpc.TaskServiceStub) -> None:
         self._stub = stub
         self._took_ms: list[float] = []
+        self._failure: grpc.RpcError | None = None
         self._enough = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -101,9 +102,15 @@ class BackgroundPuts:
             self._thread.join()
 
     def wait_for(self, count: int) -> None:
-        """Wait until `count` latencies were measured."""
+        """Wait until `count` latencies were measured.
+
+        Raises:
+            grpc.RpcError: a put failed, and no put followed.
+        """
         with self._enough:
-            self._enough.wait_for(lambda: len(self._took_ms) >= count)
+            self._enough.wait_for(lambda: self._failure or len(self._took_ms) >= count)
+            if self._failure is not None:
+                raise self._failure
 
     def taken(self) -> list[float]:
         """Return and clear the measured latencies, in ms."""
@@ -114,7 +121,13 @@ class BackgroundPuts:
     def _run(self) -> None:
         while not self._stopping.wait(PUT_EVERY_MS / 1000):
             begun = time.perf_counter()
-            put(self._stub, 1)
+            try:
+                put(self._stub, 1)
+            except grpc.RpcError as error:
+                with self._enough:
+                    self._failure = error
+                    self._enough.notify_all()
+                return
             with self._enough:
                 self._took_ms.append((time.perf_counter() - begun) * 1000)
                 self._enough.notify_all()

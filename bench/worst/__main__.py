@@ -36,7 +36,7 @@ from taskraft_service.limits import MESSAGE_BYTES_MAX
 from tools.local_cluster import LocalCluster
 from tools.local_node import Node
 
-WAITING: Final = Counts(takes=1_000, streams=200, outcomes=200, watches=200, puts=1_000)
+WAITING: Final = Counts(takes=200, streams=200, outcomes=200, watches=200, puts=1_000)
 """Calls that wait while the requests are measured. The limits permit more (10 000 waiting puts,
 20 000 streams); the client that answers to the events shares the cores with the nodes."""
 PUTS_AFTER: Final = 20

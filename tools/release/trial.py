@@ -157,9 +157,9 @@ class Trial:
 
     def _open_console(self, processes: contextlib.ExitStack, target: str, address: str) -> None:
         words = ["console", "console", "--target", target, "--listen", address]
-        page = self._fetch(f"http://{address}/", self._begin(processes, "console", words, {}))
-        if "hello" not in page:
-            raise TrialFailed("the first page does not name the tube")
+        console = self._begin(processes, "console", words, {})
+        # A page that is read before the node has answered names no tube yet.
+        self._fetch(f"http://{address}/", console, text="hello")
 
     def _import_pipeline(self) -> None:
         self._command([str(self._program("pipeline", "python")), "-c", IMPORTS])
@@ -228,8 +228,8 @@ class Trial:
         processes.callback(_end, process)
         return process
 
-    def _fetch(self, address: str, process: subprocess.Popen[bytes]) -> str:
-        """Return a page of a process once the process serves the page.
+    def _fetch(self, address: str, process: subprocess.Popen[bytes], text: str = "") -> None:
+        """Wait until a process serves a page that contains a text.
 
         Raises:
             TrialFailed: the process ended, or the page was not served in time.
@@ -240,7 +240,9 @@ class Trial:
             if process.poll() is not None:
                 raise TrialFailed(f"exit status {process.returncode}; see {self.folder}")
             try:
-                return _page(address)
+                if text in _page(address):
+                    return
+                reason = f"the page does not contain {text!r}"
             except OSError as error:  # also of a status such as 503
                 reason = str(error)
             time.sleep(POLL_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import MutableSequence, Sequence
 from typing import Final
@@ -27,6 +26,7 @@ from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.entities.session import SessionView
 from taskraft_service.queue.operations.sessions import KeepResult, SessionResult
 from taskraft_service.stubs.log.v1 import log_pb2
+from taskraft_service.turns import next_turn
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
 CANCELLED_AT_ONCE: Final = 10_000
@@ -126,7 +126,7 @@ class SessionService:
             added += 1 + len(cancelled)
             if added >= CANCELLED_AT_ONCE:
                 added = 0
-                await asyncio.sleep(0)
+                await next_turn()
 
     async def close_session(
         self, call: UnaryCall[pb.CloseSessionRequest]

@@ -13,6 +13,7 @@ import structlog
 from taskraft.v1 import tube_service_pb2 as pb
 from taskraft.v1 import tube_service_pb2_grpc
 from taskraft_replication.peers.security import PeerSecurity
+from taskraft_service.turns import next_turn
 
 log: Final = structlog.get_logger(__name__)
 
@@ -142,7 +143,7 @@ class PastSamples:
             for one in answer.histories:
                 columns = {name: getattr(one, name) for name in COLUMNS}
                 self._samples.fill_past(step_ms, one.tube, answer.at_ms, columns)
-                await asyncio.sleep(0)
+                await next_turn()
 
     @asynccontextmanager
     async def _tubes(

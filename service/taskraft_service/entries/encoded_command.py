@@ -6,7 +6,6 @@ encoded again.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -31,6 +30,7 @@ from taskraft_service.queue.entities.ownership import EVERYBODY
 from taskraft_service.queue.operations.registry import Command, LoggedCommand, ManagedCommand
 from taskraft_service.queue.values import value
 from taskraft_service.stubs.log.v1 import log_pb2
+from taskraft_service.turns import next_turn
 from taskraft_service.versions import LOWEST, ClusterVersion
 
 M = TypeVar("M", bound=Message)
@@ -115,7 +115,7 @@ async def request_hash_in_parts(request: Message, raw: bytes) -> int:
     digest = hashlib.sha256(f"{request.DESCRIPTOR.full_name}\0\0".encode())
     for at in range(0, len(ordered), HASHED_PART_BYTES):
         digest.update(memoryview(ordered)[at : at + HASHED_PART_BYTES])
-        await asyncio.sleep(0)
+        await next_turn()
     return int.from_bytes(digest.digest()[:HASH_BYTES], "little") or 1
 
 

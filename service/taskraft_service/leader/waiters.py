@@ -13,6 +13,7 @@ checked for the next entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from taskraft_service.languages.patterns import compiled, is_pattern
@@ -30,6 +31,10 @@ from taskraft_service.leader.waiting_patterns import WaitingPatterns
 from taskraft_service.leader.waiting_places import WaitingPlaces
 from taskraft_service.leader.waiting_tube import WaitingTube
 from taskraft_service.limits import TAKE_TASKS_MAX
+from taskraft_service.machine.sliced_calls import SlicedCalls
+
+LEFT_AT_ONCE: Final = 1_000
+"""Number of wait queues that consumers leave in one turn of the event loop, about 0.3 us each."""
 
 
 class Waiters:
@@ -57,6 +62,7 @@ class Waiters:
         """Consumers that want tasks again; the next entry checks all tubes that may offer some.
         Only this class changes the dictionary."""
         self._on_want: Callable[[], None] = lambda: None
+        self._left: SlicedCalls[str] = SlicedCalls(LEFT_AT_ONCE)
         self.leaving: dict[WaitingConsumer, Callable[[], None]] = {}
         """Consumers whose time is over, with functions to call once no tube offers them a task.
         Only this class changes the dictionary."""
@@ -65,7 +71,7 @@ class Waiters:
         return len(self._consumers)
 
     def waiting_count(self, tube: str) -> int:
-        """Return the number of consumers that wait on a tube."""
+        """Return the number of consumers that wait on a tube, with those that are just leaving."""
         known = self._tubes.get(tube)
         return len(known.line) if known else 0
 
@@ -82,7 +88,8 @@ class Waiters:
             for consumer, names in self._consumers.items()
             if tube in names and consumer not in known.line
         ]
-        return sorted((*known.in_order(), *away), key=lambda consumer: consumer.wanted_tasks() == 0)
+        there = [consumer for consumer in known.in_order() if consumer in self._consumers]
+        return sorted((*there, *away), key=lambda consumer: consumer.wanted_tasks() == 0)
 
     def waiting_in(self, session_id: str) -> Sequence[WaitingConsumer]:
         """Return the consumers of a session in the order of their arrival."""
@@ -117,11 +124,7 @@ class Waiters:
         self.add_more(consumer)
 
     def add_more(self, consumer: WaitingConsumer) -> bool:
-        """Add a consumer to further tubes that its patterns match; return whether some are left.
-
-        ``add`` and each call take a limited number of steps. The caller lets the event loop run
-        other work between two calls.
-        """
+        """Add a consumer to further tubes, up to a limit of steps; return whether some are left."""
         is_left = self.patterns.add_candidates(consumer, self._add_to_tube)
         if not is_left:
             self.places.set(consumer, len(self._consumers.get(consumer, ())))
@@ -145,10 +148,7 @@ class Waiters:
         if len(own) == len(self._places):
             self._places.append(len(own))
         own[name] = self._places[len(own)]
-        known.consumers += 1
-        known.line[consumer] = None
-        if consumer.yields(name):
-            known.yielding.add(consumer)
+        known.add(consumer, yields=consumer.yields(name))
 
     def _tube(self, name: str) -> WaitingTube:
         """Return the bookkeeping of a tube; a new tube is compared with the patterns later."""
@@ -160,10 +160,9 @@ class Waiters:
         return known
 
     def _compare_new(self, claims: EntryClaims) -> None:
-        """Add the consumers whose patterns match new tubes to these tubes.
+        """Add the consumers whose patterns match new tubes to these tubes, up to a limit of steps.
 
-        One entry can create many tubes, and each can match many consumers. Above the limit of
-        steps, the next entry compares the rest of the tubes.
+        The next entry compares the rest of the tubes.
         """
         for name in list(self._to_compare):
             if claims.is_full:
@@ -181,18 +180,27 @@ class Waiters:
             self._forget_idle(name, known)
 
     def remove(self, consumer: WaitingConsumer) -> None:
-        """Remove a consumer; its unanswered claims must still be answered."""
-        for name in self._consumers.pop(consumer, ()):
-            known = self._tubes[name]
-            known.consumers -= 1
-            known.line.pop(consumer, None)
-            known.yielding.discard(consumer)
-            self._found_empty.pop((consumer, name), None)
-            self._forget_idle(name, known)
+        """Remove a consumer; its unanswered claims must still be answered.
+
+        A consumer of many tubes leaves their wait queues in later turns of the event loop.
+        """
+        names = self._consumers.pop(consumer, {})
+        if len(names) > LEFT_AT_ONCE:
+            self._left.add(partial(self._leave_tube, consumer), names)
+        else:
+            for name in names:
+                self._leave_tube(consumer, name)
         self.patterns.remove(consumer)
         self.places.set(consumer, 0)
         self.to_recheck.pop(consumer, None)
         self.leaving.pop(consumer, None)
+
+    def _leave_tube(self, consumer: WaitingConsumer, name: str) -> None:
+        """Remove a consumer from the wait queue of a tube."""
+        known = self._tubes[name]
+        known.remove(consumer)
+        self._found_empty.pop((consumer, name), None)
+        self._forget_idle(name, known)
 
     def leave(self, consumer: WaitingConsumer, may_leave: Callable[[], None]) -> None:
         """Call ``may_leave`` once no tube offers the consumer a task that no claim expects.
@@ -222,10 +230,7 @@ class Waiters:
         return self._may_offer if consumer in self.to_recheck else self.to_check
 
     def _let_leave(self) -> None:
-        """Let leaving consumers go to which no tube offers a task any more.
-
-        The consumers behind the last step are looked at with the next entry.
-        """
+        """Let consumers leave to which no tube offers a task, up to a limit of steps."""
         steps = 0
         for consumer in list(self.leaving):
             if steps >= CLAIM_STEPS_PER_ENTRY_MAX:
@@ -253,11 +258,7 @@ class Waiters:
             self.to_recheck[consumer] = None
 
     def filter_changed(self, consumer: WaitingConsumer) -> None:
-        """Add a consumer whose filter changed to the wait queues of its tubes again.
-
-        The tubes of the consumer are checked as if new tasks had become ready, even if an earlier
-        claim is unanswered.
-        """
+        """Check the tubes of a consumer whose filter changed as if new tasks had become ready."""
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].serial += 1
         self.requeue(consumer)
@@ -291,8 +292,7 @@ class Waiters:
     def claims(self, among: Callable[[str], bool] | None = None) -> list[Claim]:
         """Return the claims that can be served now, up to the limits of an entry.
 
-        The listener is called if more tubes must be checked although there is no claim, because a
-        caller without a claim may not call again.
+        The listener is called if there is no claim, but more tubes must be checked.
 
         Args:
             among: accepts the tubes of the claims; None accepts tubes whose takes go through the
@@ -351,7 +351,8 @@ class Waiters:
                 known.next_consumer = consumer
                 break
             claims.steps += 1
-            if self._found_empty.get((consumer, name)) == known.serial:
+            has_left = consumer not in self._consumers
+            if has_left or self._found_empty.get((consumer, name)) == known.serial:
                 continue
             wanted = min(consumer.wanted_tasks(), TAKE_TASKS_MAX)
             if wanted > 0:
@@ -446,11 +447,11 @@ class Waiters:
 
     def _has_precedence(self, consumer: WaitingConsumer, name: str, known: WaitingTube) -> bool:
         """Return whether a consumer yields on a tube to another one that may accept its tasks."""
-        return consumer in known.yielding and any(
-            other not in known.yielding
+        return any(
+            other in self._consumers
             and other.wanted_tasks() > 0
             and self._found_empty.get((other, name)) != known.serial
-            for other in known.line
+            for other in known.ahead_of(consumer)
         )
 
     def _move_back(self, consumer: WaitingConsumer) -> None:
@@ -470,8 +471,7 @@ class Waiters:
     def claim_answered(self, claim: Claim, tasks: int, *, cut_short: bool = False) -> None:
         """Record that a claim was answered with ``tasks`` tasks, or was lost (0).
 
-        After a take that was ``cut_short``, the consumer tries its other tubes with another claim,
-        which looks at more tasks of each tube.
+        After a take that was ``cut_short``, another claim tries the other tubes of the consumer.
         """
         found_nothing = tasks == 0
         alive = claim.consumer in self._consumers

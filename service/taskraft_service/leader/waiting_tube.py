@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from taskraft_service.leader.waiting_consumer import WaitingConsumer
@@ -28,6 +28,25 @@ class WaitingTube:
     """Incremented whenever tasks may have become ready."""
     next_consumer: WaitingConsumer | None = None
     """The consumer at which the next check begins, because an entry was full before its turn."""
+
+    def add(self, consumer: WaitingConsumer, *, yields: bool) -> None:
+        """Add a consumer at the end of the wait queue."""
+        self.consumers += 1
+        self.line[consumer] = None
+        if yields:
+            self.yielding.add(consumer)
+
+    def remove(self, consumer: WaitingConsumer) -> None:
+        """Remove a consumer, which may have no credit."""
+        self.consumers -= 1
+        self.line.pop(consumer, None)
+        self.yielding.discard(consumer)
+
+    def ahead_of(self, consumer: WaitingConsumer) -> Iterable[WaitingConsumer]:
+        """Return the consumers to which a consumer yields."""
+        if consumer not in self.yielding:
+            return ()
+        return (other for other in self.line if other not in self.yielding)
 
     def in_order(self) -> Collection[WaitingConsumer]:
         """Return the consumers of the wait queue in the order in which they are served."""

@@ -12,6 +12,8 @@ written."""
 FRESH_TASKS: Final = 1_500
 """Number of new tasks, not taken yet, that triggers a batch; its last step takes 2 ms. Such
 tasks are probably not taken soon, so a larger number would save nothing."""
+COLLECT_BYTES: Final = 16 * 1024 * 1024
+"""Size of the entries that triggers a batch, because the write copies each payload twice."""
 BACKLOG_ENTRIES: Final = 32
 """Number of entries in one call of ``apply`` which shows that further entries wait. Batches then
 have more entries, because each batch has fixed costs; ``COLLECT_TASKS`` bounds them."""
@@ -39,3 +41,5 @@ class CollectPolicy:
     fresh: int = FRESH_TASKS
     """Number of new tasks that were not taken yet; it bounds the last step while tasks are put, and
     is unlimited while a backlog is applied."""
+    content_bytes: int = COLLECT_BYTES
+    """Size of the entries since the last batch; it bounds the last step if payloads are large."""

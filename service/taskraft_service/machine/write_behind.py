@@ -61,6 +61,7 @@ class WriteBehind:
         pace, (changed, fresh) = self._pace, queue.unwritten_tasks
         is_due = (
             changed >= pace.tasks
+            or self.waiting_bytes >= pace.content_bytes
             or (not is_backlog and fresh >= pace.fresh)
             or (not is_backlog and queue.applied_index - written >= pace.entries)
             or self._monotonic_ms() >= self._due_ms

@@ -1,5 +1,7 @@
 """The places of waiting consumers are counted while they are added, and bounded."""
 
+import asyncio
+
 import pytest
 
 from taskraft.v1 import error_pb2
@@ -9,6 +11,7 @@ from taskraft_service.access.caller import AnonymousCaller
 from taskraft_service.api.rpc.request_steps import RequestSteps
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.tasks.consumer_sources import ConsumerSources, check_wait
+from taskraft_service.leader import waiters
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import ConsumerProfile
 from taskraft_service.leader.waiting_patterns import SLICE_STEPS
@@ -49,7 +52,7 @@ class Node:
         return len(self.waiters.places.counts)
 
 
-def test_tubes_that_were_not_compared_yet_count():
+async def test_tubes_that_were_not_compared_yet_count():
     node = Node(3 * SLICE_STEPS)
     consumer = node.wait("*7")
     assert len(node.waiters.tubes_of(consumer)) < 3 * SLICE_STEPS // 10
@@ -86,3 +89,21 @@ def test_consumers_that_wait_on_too_many_tubes_are_refused(monkeypatch):
     node.waiters.remove(rivals[0])
     node.wait("t00001*", principal="rival")
     assert limits.WAITING_PLACES_SHARE_MAX == limits.WAITING_PLACES_MAX * 3 // 4
+
+
+async def test_a_consumer_of_many_tubes_leaves_their_wait_queues_in_slices(monkeypatch):
+    """The consumer gets no task meanwhile."""
+    monkeypatch.setattr(waiters, "LEFT_AT_ONCE", 4)
+    node = Node(10)
+    gone, other = node.wait("*"), node.wait("*", "other")
+    node.waiters.claims()
+    node.waiters.remove(gone)
+    assert node.places == len(node.waiters.tubes_of(other))
+    assert gone not in node.waiters.waiting_on("t00003")
+    node.waiters.expect_ready("t00003", 2)
+    assert [claim.consumer for claim in node.waiters.claims()] == [other]
+    turns = 0
+    while node.waiters.waiting_count("t00009") > 1:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns == 3

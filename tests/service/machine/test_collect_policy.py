@@ -29,6 +29,18 @@ def test_many_changes_or_new_tasks_are_collected_early(tmp_path, limits):
     machine.abandon()
 
 
+def test_large_entries_are_collected_early(tmp_path):
+    size = len(puts(7, 7, 1)[0].data)
+    machine = machine_in(tmp_path / "state", entries=1_000, content_bytes=2 * size)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 7, 1))
+    assert machine.snapshot_index == 6
+    machine.apply(puts(8, 8, 1))
+    assert machine.snapshot_index == 8
+    machine.abandon()
+
+
 def test_the_number_of_new_tasks_does_not_bound_a_backlog(tmp_path):
     machine = machine_in(tmp_path / "state", entries=1_000, fresh=100)
     machine.apply(story())

@@ -44,12 +44,20 @@ class Clock:
         return self.time_ms
 
 
-def machine_in(place, clock=None, entries=100, tasks=1_000_000, store=RocksStore, fresh=1_000_000):
+def machine_in(
+    place,
+    clock=None,
+    entries=100,
+    tasks=1_000_000,
+    store=RocksStore,
+    fresh=1_000_000,
+    content_bytes=1 << 40,
+):
     return QueueMachine(
         StateDirectory(place, "c", 1),
         lambda path: store(path, MIB, MIB),
         Limits(),
-        CollectPolicy(entries, 1_000, tasks, fresh),
+        CollectPolicy(entries, 1_000, tasks, fresh, content_bytes),
         clock or Clock(),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from taskraft.v1 import feed_service_pb2 as pb
@@ -16,6 +15,7 @@ from taskraft_service.queue.entities.instants import in_wall_time
 from taskraft_service.queue.entities.refusal import CountResult
 from taskraft_service.queue.feed.feed_consumers import ConsumerView
 from taskraft_service.queue.queue import Queue
+from taskraft_service.turns import next_turn
 
 
 class FeedPositionHandlers:
@@ -46,7 +46,7 @@ class FeedPositionHandlers:
         for view in self._reader.applied.feed.views():
             feed = self._reader.applied.feed
             cursor.next_seq[view.partition] = feed.seq_at(view.partition, at_ms)
-            await asyncio.sleep(0)
+            await next_turn()
         return pb.ResolveTimestampResponse(cursor=cursor)
 
     async def commit(self, call: UnaryCall[pb.CommitCursorRequest]) -> pb.CommitCursorResponse:

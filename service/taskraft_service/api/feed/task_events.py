@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from taskraft.v1 import error_pb2
@@ -16,6 +15,7 @@ from taskraft_service.queue.entities.instants import in_wall_time
 from taskraft_service.queue.entities.task_state import GONE
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.feed.task_trail import TaskTrail
+from taskraft_service.turns import next_turn
 
 EVENTS_MAX: Final = 100
 
@@ -53,7 +53,7 @@ class TaskEventsHandler:
             return response
         for step in trail.steps():
             if step is None:
-                await asyncio.sleep(0)
+                await next_turn()
                 continue
             response.events.append(event_message(*step))
             if len(response.events) == (request.events_max or EVENTS_MAX):

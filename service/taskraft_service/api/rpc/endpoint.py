@@ -68,12 +68,16 @@ from taskraft_service.api.rpc.status import (
 )
 from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.storage.rocks import StateDamaged
+from taskraft_service.turns import next_turn
 
 log: Final = structlog.get_logger(__name__)
 
 running_method: Final[ContextVar[str]] = ContextVar("running_method", default="")
 """Name of the method whose call a task serves; empty in a task of the node itself."""
 
+TURN_REQUEST_BYTES: Final = 1_024
+"""Size above which a request gets a turn, because 500 ids fit into it. Commands that are proposed
+without a wait are cheap for their size, and get a turn only above ``LONG_REQUEST_BYTES``."""
 EXECUTION_ATTEMPTS_MAX: Final = 8
 """Maximum number of nodes and leaderships that one call tries before it is refused."""
 
@@ -88,6 +92,18 @@ def _end_of(call: LiveCall | None, error: BaseException) -> Exception:
     if isinstance(ended_by, Exception):
         return ended_by
     raise ended_by
+
+
+async def _take_turns(method: AnyUnaryMethod, raw: bytes) -> None:
+    """Wait for the turn of a request that is not short, and check a long one.
+
+    Raises:
+        CallRefused: PAYLOAD_TOO_LARGE or TOO_MANY_STEPS.
+    """
+    if len(raw) > LONG_REQUEST_BYTES:
+        await begin_long_message(raw, method.kind)
+    elif not method.can_begin:
+        await next_turn()
 
 
 def _unchanged(_path: str, handle: UnaryHandle) -> UnaryHandle:
@@ -256,8 +272,8 @@ class GrpcEndpoint:
         caller: Caller,
     ) -> bytes:
         """Execute a unary call here or on the leader, and follow changes of leadership."""
-        if len(raw) > LONG_REQUEST_BYTES:
-            await begin_long_message(raw, method.kind)
+        if len(raw) > TURN_REQUEST_BYTES:
+            await _take_turns(method, raw)
         now = asyncio.get_running_loop().time()
         left = context.time_remaining()
         deadline = None if left is None else now + left

@@ -6,7 +6,6 @@ gigabytes of memory, and seconds in which the event loop does nothing else.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -17,6 +16,7 @@ from taskraft.v1 import error_pb2
 from taskraft_service import wire
 from taskraft_service.api.rpc.status import CallRefused, message_too_large
 from taskraft_service.limits import MESSAGE_BYTES_MAX, MESSAGE_FIELDS_MAX
+from taskraft_service.turns import next_turn
 
 LONG_REQUEST_BYTES: Final = 1 << 18
 """Size above which a request is received, counted and hashed in several turns of the event loop."""
@@ -46,7 +46,7 @@ async def begin_long_message(raw: bytes, kind: type[Message]) -> None:
     """
     if len(raw) > MESSAGE_BYTES_MAX:
         raise message_too_large(raw)
-    await asyncio.sleep(0)
+    await next_turn()
     await _count_fields(raw, kind)
 
 
@@ -68,7 +68,7 @@ async def _count_fields(raw: bytes, kind: type[Message]) -> None:
                 if count > MESSAGE_FIELDS_MAX:
                     raise _too_many()
                 pause_at = count + SLICE_FIELDS
-                await asyncio.sleep(0)
+                await next_turn()
             try:
                 number, begin, at = _next_field(raw, at)
             except wire.WireMalformed:

@@ -7,7 +7,6 @@ for the request as a whole. Steps that are known beforehand are counted before t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, TypeVar
 
@@ -15,6 +14,7 @@ from taskraft.v1 import error_pb2
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.languages.patterns import PatternSet
 from taskraft_service.limits import REQUEST_STEPS_MAX
+from taskraft_service.turns import next_turn
 
 SLICE_STEPS: Final = 8_000
 """Number of steps between two turns of the event loop; they take a few milliseconds."""
@@ -72,7 +72,7 @@ class RequestSteps:
         )
 
     async def slices(self, elements: Sequence[T], steps_each: int) -> AsyncIterator[Sequence[T]]:
-        """Yield the elements in parts, with a turn of the event loop between two parts.
+        """Yield the elements in parts, each in a turn of its own if there are several.
 
         Raises:
             CallRefused: TOO_MANY_STEPS.
@@ -80,8 +80,8 @@ class RequestSteps:
         self.count(len(elements) * steps_each)
         size = max(SLICE_STEPS // steps_each, 1)
         for start in range(0, len(elements), size):
-            if start:
-                await asyncio.sleep(0)
+            if len(elements) > size:
+                await next_turn()
             yield elements[start : start + size]
 
     async def in_slices(
@@ -116,7 +116,7 @@ class RequestSteps:
             CallRefused: TOO_MANY_STEPS.
         """
         if len(patterns) > COMPILED_AT_ONCE:
-            await asyncio.sleep(0)  # The patterns were compiled in this turn of the event loop.
+            await next_turn()  # The patterns were compiled in this turn of the event loop.
         candidates = [
             name for span in patterns.candidates(names) for name in names[span.start : span.stop]
         ]

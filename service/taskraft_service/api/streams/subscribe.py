@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 from functools import partial
@@ -36,6 +35,7 @@ from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.sliced_calls import ENDED_AT_ONCE, SlicedCalls
 from taskraft_service.queue.operations.sessions import KeepResult
 from taskraft_service.stubs.log.v1 import log_pb2
+from taskraft_service.turns import next_turn
 
 PATH: Final = "/taskraft.v1.TaskService/Subscribe"
 
@@ -158,10 +158,11 @@ class SubscribeHandler:
             offset_ms = self._reader.wall_offset_ms
             async for response in encode_opened(session_id, self._reader.queues, offset_ms):
                 subscription.responses.add(response)
+            await next_turn()
             self._waiters.add(subscription)
             while self._waiters.add_more(subscription):
                 self._submitter.wake()
-                await asyncio.sleep(0)
+                await next_turn()
             link = SubscribeStream(
                 subscription,
                 stream,

@@ -6,7 +6,6 @@ is the concatenation of its fields, so the stored spec is one field (measured by
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,6 +32,7 @@ from taskraft_service.queue.entities.task_view import (
 )
 from taskraft_service.queue.operations.settlements import SettleResult
 from taskraft_service.queue.operations.take import TakeResult
+from taskraft_service.turns import next_turn
 
 LEASES_AT_ONCE: Final = 8
 """Number of leases that are read before the size of their payloads counts."""
@@ -232,7 +232,7 @@ async def encode_leases(
         if size >= CONTENT_SLICE_BYTES:
             yield encode(part)
             part, size = [], 0
-            await asyncio.sleep(0)
+            await next_turn()
     yield encode(part)
 
 

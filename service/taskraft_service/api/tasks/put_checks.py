@@ -5,7 +5,6 @@ Conditions that depend on the state, such as whether the tube exists, are left t
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from taskraft.v1 import task_pb2, task_service_pb2
@@ -13,6 +12,7 @@ from taskraft_service import limits
 from taskraft_service.api.rpc.violations import TUBE_NAME, Violations
 from taskraft_service.api.tubes.checks import POSITIONS, check_retry_policy
 from taskraft_service.command_codecs.put import specs_of
+from taskraft_service.turns import next_turn
 
 ITEMS_PER_TURN: Final = 200
 """Number of tasks that are checked before other work runs; with 32 headers each, about 5 ms."""
@@ -73,7 +73,7 @@ async def check_later_items(
     plain_bytes = specs_of(raw).plain_bytes
     for item in range(ITEMS_PER_TURN, len(plain_bytes)):
         if item % ITEMS_PER_TURN == 0:
-            await asyncio.sleep(0)
+            await next_turn()
         payload_bytes = plain_bytes[item]
         if payload_bytes is None:
             _check_item(violations, request, item, payload_bytes_max)

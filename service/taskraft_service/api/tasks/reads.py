@@ -8,7 +8,6 @@ order, this holds only for tasks whose order keys do not change during the walk.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +47,7 @@ from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.operations.selection import ByFilter
 from taskraft_service.queue.reading.task_listing import Listing, Passed, Rest, Window
+from taskraft_service.turns import next_turn
 
 _SHOWN: Final = pb.GetTasksResponse.TASKS_FIELD_NUMBER
 _FAILED: Final = pb.GetTasksResponse.FAILED_FIELD_NUMBER
@@ -180,7 +180,7 @@ class TaskReadHandlers:
             rest = counted.rest
             if rest.is_empty:
                 break
-            await asyncio.sleep(0)
+            await next_turn()
         answer.revision = self._reader.applied.applied_index
         answer.next_page_token = "" if rest.is_empty else token_after(_text(rest, mark))
         return answer
@@ -241,7 +241,7 @@ async def read_task_page(
         rest = found.rest
         if rest.is_empty or len(tasks) >= size or bytes_left <= 0:
             break
-        await asyncio.sleep(0)
+        await next_turn()
     token = "" if rest.is_empty else token_after(_text(rest, mark))
     return TaskPage(tasks, token, queue.applied_index, now_ms)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -12,6 +11,7 @@ from taskraft_service.api.tasks.answers import CONTENT_SLICE_BYTES, encode_tasks
 from taskraft_service.api.tasks.outcomes import task_element
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.turns import next_turn
 
 _PUT: Final = pb.PutTasksResponse.TASKS_FIELD_NUMBER
 _SETTLED: Final = pb.SettleTasksResponse.TASKS_FIELD_NUMBER
@@ -37,7 +37,7 @@ async def encode_put_tasks(
         read_bytes += len(view.body)
         if read_bytes >= CONTENT_SLICE_BYTES:
             read_bytes = 0
-            await asyncio.sleep(0)
+            await next_turn()
     return b"".join(parts)
 
 

@@ -36,6 +36,7 @@ from taskraft_service.leader.waiters import Waiters
 from taskraft_service.leader.waiting_consumer import ConsumerProfile
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.take import TakeResult
+from taskraft_service.turns import next_turn
 
 
 class TakeHandler:
@@ -94,6 +95,8 @@ class TakeHandler:
         wait = call.wait_seconds(request.wait_ms if request.HasField("wait_ms") else None)
         applied, tubes = await self._take_at_once(call, sources, wait)
         if applied is None:
+            if sources.has_patterns:
+                await next_turn()
             check_wait(sources, self._waiters, self._reader.applied.tube_names(), call.steps)
             since_ms = self._reader.wall_now_ms()
             waiting = WaitingTake(
@@ -233,7 +236,7 @@ class TakeHandler:
         try:
             while self._waiters.add_more(waiting):
                 self._executor.submitter.wake()
-                await asyncio.sleep(0)
+                await next_turn()
             left = max(until - asyncio.get_running_loop().time(), 0.0)
             await asyncio.wait((waiting.outcome,), timeout=left)
             if not waiting.outcome.done():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +16,7 @@ from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import CONTENT_SLICE_BYTES, encode_tasks, without_payload
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.store.indexes import FIRST
+from taskraft_service.turns import next_turn
 
 DEPTH_MAX: Final = 5
 TASKS_MAX: Final = 500
@@ -166,7 +166,7 @@ class _Walk:
             self._read += len(neighbour.body) // NEIGHBOUR_BYTES
         if self._read >= self._pause_at:
             self._pause_at = self._read + SLICE_NEIGHBOURS
-            await asyncio.sleep(0)
+            await next_turn()
 
     def _add(self, view: TaskView, *, may_add: bool) -> bool:
         """Add a task if there is room; return whether the graph has the task."""

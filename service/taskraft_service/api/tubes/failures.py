@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -21,6 +20,7 @@ from taskraft_service.machine.failure_counts import (
     TubeFailures,
 )
 from taskraft_service.queue.entities.event_cause import normalised
+from taskraft_service.turns import next_turn
 
 ROW_STEPS: Final = 100
 """Number of steps that stand for building one row of an answer, with its normalised message."""
@@ -60,7 +60,7 @@ class FailuresHandler:
         request = call.request
         _check(request)
         for _ in self._counter.read():
-            await asyncio.sleep(0)
+            await next_turn()
         page, next_token = page_of(
             await self._selected(call),
             _key,

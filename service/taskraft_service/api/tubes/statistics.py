@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
 from typing import Final
@@ -21,6 +20,7 @@ from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.entities.task_state import BURIED, READY
+from taskraft_service.turns import next_turn
 
 TUBES_FIELD: Final = pb.GetStatisticsResponse.TUBES_FIELD_NUMBER
 STATISTICS_STEPS: Final = 100
@@ -152,7 +152,7 @@ class StatisticsHandler:
         first = None if names is None else names[:TOTAL_SLICE]
         counts = queues.total_statistics(first)
         for start in range(TOTAL_SLICE, len(names or ()), TOTAL_SLICE):
-            await asyncio.sleep(0)
+            await next_turn()
             more = (names or ())[start : start + TOTAL_SLICE]
             counts = counts.plus(queues.total_statistics(more))
         known = self._reader.applied.tube_number

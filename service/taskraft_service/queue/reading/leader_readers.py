@@ -242,7 +242,7 @@ class LeaderReaders:
         """
         tube, next_id = self._state.removals.get(number, (None, 0))
         task = self._state.find(tube, task_id) if tube is not None and task_id >= next_id else None
-        return task.view(self._state.body(task)) if task is not None else None
+        return task.view(self._state.small_body(task)) if task is not None else None
 
     def next_place(self, name: str) -> tuple[int, int] | None:
         """Return the number of a tube and its next task id; None for an unknown tube."""
