@@ -13,7 +13,6 @@ import structlog
 from taskraft.v1 import tube_service_pb2 as pb
 from taskraft.v1 import tube_service_pb2_grpc
 from taskraft_replication.peers.security import PeerSecurity
-from taskraft_service.turns import next_turn
 
 log: Final = structlog.get_logger(__name__)
 
@@ -143,7 +142,7 @@ class PastSamples:
             for one in answer.histories:
                 columns = {name: getattr(one, name) for name in COLUMNS}
                 self._samples.fill_past(step_ms, one.tube, answer.at_ms, columns)
-                await next_turn()
+                await asyncio.sleep(0)
 
     @asynccontextmanager
     async def _tubes(

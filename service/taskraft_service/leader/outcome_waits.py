@@ -32,11 +32,15 @@ from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.state.watch import TaskWatch, WatchNote, with_outcome
+from taskraft_service.turns import next_turn
 
 TOLD_AT_ONCE: Final = 1_000
 """Maximum number of waiting calls that are told, about one task each, in one turn of the event
 loop."""
 
+ABANDONED_AT_ONCE: Final = 2
+"""Maximum number of waits, each for up to 1 000 tasks, that a turn of the event loop ends after
+their calls were cancelled or redirected."""
 EMPTIED_AT_ONCE: Final = 200
 """Maximum number of tasks of dropped and truncated tubes that are noted in one turn of the event
 loop; each may be read from the store."""
@@ -84,6 +88,7 @@ class OutcomeWaits:
         """The outcomes that puts in flight expect, by number of the tube."""
         self._untold: SlicedCalls[OutcomeWait] = SlicedCalls(TOLD_AT_ONCE)
         self._emptied: SlicedCalls[int] = SlicedCalls(EMPTIED_AT_ONCE)
+        self._abandoned: SlicedCalls[OutcomeWait] = SlicedCalls(ABANDONED_AT_ONCE)
         self.tasks: Final = WaitedTasks()
         """The number of tasks for which calls wait."""
 
@@ -132,10 +137,15 @@ class OutcomeWaits:
                 in_time = bool(done)
                 if done:
                     wait.future.result()
+            if len(wait.query.ids) > 1:
+                await next_turn()  # one event, or one instant, can end the waits of many calls
+        except BaseException:
+            self._abandoned.add(self._detach, (wait,))
+            raise
         finally:
             del self._calls[wait]
             wait.future.cancel()
-            self._detach(wait)
+        self._detach(wait)
         return self._answer(wait, TaskOutcome.NONE if in_time else TaskOutcome.TIMEOUT)
 
     @contextmanager

@@ -27,7 +27,6 @@ from taskraft_service.leader.command_submitter import (
 )
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.machine.queue_locator import QueueLocator
-from taskraft_service.turns import next_turn
 
 RETRY_SECONDS: Final = 0.5
 """Pause after a command that was not applied."""
@@ -110,9 +109,9 @@ class RevokedSessions:
                 )
                 if lost and not await self._propose(_release(sorted(lost))):
                     return False
-                await next_turn()
+                await asyncio.sleep(0)
             # A principal can have very many sessions without leases.
-            await next_turn()
+            await asyncio.sleep(0)
         return True
 
     async def _propose(self, encoded: EncodedCommand) -> bool:

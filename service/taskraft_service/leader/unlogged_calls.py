@@ -59,7 +59,10 @@ class UnloggedCalls:
                 noted.peeks += tasks
 
     def _of(self, tube: str) -> _Noted:
-        return self._tubes.setdefault(tube, _Noted())
+        noted = self._tubes.get(tube)
+        if noted is None:
+            noted = self._tubes[tube] = _Noted()
+        return noted
 
     def fetch(self) -> log_pb2.NoteCalls | None:
         """Return a command with counts to write, or None; call ``fetch_done`` with its outcome."""

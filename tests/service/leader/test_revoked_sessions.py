@@ -31,7 +31,7 @@ async def test_one_run_looks_at_one_session_without_leases():
     revoked.phase_changed(NodePhase.RUNNING)
     running = asyncio.ensure_future(revoked.run())
     runs = []
-    for _ in range(2 * SESSIONS + 10):  # a turn comes in every second iteration
+    for _ in range(SESSIONS + 10):
         before = queues.looked_at
         await asyncio.sleep(0)
         runs.append(queues.looked_at - before)

@@ -24,7 +24,6 @@ from taskraft_service.access.authenticator import CERTIFICATE_EXPIRED
 from taskraft_service.access.caller import Caller, PermissionDenied, Unauthenticated
 from taskraft_service.api.rpc.methods import parse_request
 from taskraft_service.api.rpc.status import CallRefused
-from taskraft_service.turns import next_turn
 
 CHECKED_AT_ONCE: Final = 100
 """Maximum number of calls that are checked or ended before other callbacks of the event loop
@@ -248,7 +247,7 @@ class LiveCalls:
         while self._to_check:
             for _ in range(min(CHECKED_AT_ONCE, len(self._to_check))):
                 self._to_check.popleft()()
-            await next_turn()
+            await asyncio.sleep(0)
 
 
 def share_of(total_max: int, share_max: int) -> int:

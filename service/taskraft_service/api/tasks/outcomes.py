@@ -34,7 +34,6 @@ from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import Extras, TaskView
 from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.queue import Queue
-from taskraft_service.turns import next_turn
 
 _WAIT_METHOD: Final = "/taskraft.v1.TaskService/WaitTasks"
 _WAITED: Final = pb.WaitTasksResponse.TASKS_FIELD_NUMBER
@@ -82,8 +81,6 @@ class OutcomeHandlers:
         if gone and request.any:
             wait_seconds = 0
         ended = iter(await self._outcomes.finish(wait, wait_seconds))
-        if len(ids) > 1:
-            await next_turn()  # one event can end the waits of many calls
         views = [None if isinstance(one, Refusal) else next(ended) for one in found]
         call.steps.count_content(sum([view.content_bytes for view in views if view is not None]))
         return self._encode_waited(call, found, views, gone)
@@ -149,8 +146,6 @@ class OutcomeHandlers:
         """Wait on this node; return one encoded outcome per task id."""
         left = max(until - asyncio.get_running_loop().time(), 0.0)
         views: list[TaskView | None] = await self._outcomes.finish(wait, left)
-        if len(views) > 1:
-            await next_turn()
         tube, content_bytes = wait.query.tube, 0
         parts = []
         for task_id, view in zip(wait.query.ids, views, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.status import refused_by_queue, tube_not_found
@@ -67,6 +68,7 @@ class WaitingTake:
         self._redirected = False
         self._sources = sources
         self.sources = sources.names
+        self.has_patterns: Final = sources.has_patterns
         self._remaining = set(sources.names)
         """Names of the sources that were not dropped."""
         self.cut_short = False
@@ -111,7 +113,7 @@ class WaitingTake:
         elif isinstance(outcome.result, Refusal):
             # A tube that matched a pattern was dropped; another tube may match later.
             was_dropped = outcome.result.reason is Reason.TUBE_NOT_FOUND
-            if not (was_dropped and self._sources.has_patterns):
+            if not (was_dropped and self.has_patterns):
                 self._fail(refused_by_queue(outcome.result))
         elif isinstance(outcome.result, TakeResult):
             self.cut_short = outcome.result.cut_short
@@ -130,7 +132,7 @@ class WaitingTake:
     def tube_dropped(self, tube: str) -> None:
         """End the call with TUBE_NOT_FOUND if none of its sources is left."""
         self._remaining.discard(tube)
-        if not self._remaining and not self._sources.has_patterns:
+        if not self._remaining and not self.has_patterns:
             self._fail(tube_not_found(tube))
 
     def abandon(self) -> None:

@@ -20,7 +20,6 @@ from taskraft_service.queue.entities.life_cycle import EventKind
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
 from taskraft_service.queue.feed.change_feed import ChangeFeed
 from taskraft_service.queue.feed.chunk import Event, events_of
-from taskraft_service.turns import next_turn
 
 FOLLOWED_MAX: Final = 10_000
 """Maximum number of followed tasks; a further task replaces the one that was put first."""
@@ -67,7 +66,7 @@ class TaskSpans:
         while True:
             await asyncio.sleep(ROUND_SECONDS)
             for _ in self.read():
-                await next_turn()
+                await asyncio.sleep(0)
 
     def read(self) -> Iterator[None]:
         """Read the new events in steps; the event loop can run other work after each step."""
