@@ -13,7 +13,7 @@ async def test_many_dependencies_make_smaller_messages(async_calls, memory_clien
 
 
 async def test_many_headers_make_smaller_messages(async_calls, memory_client):
-    headers = {f"h{number}": "" for number in range(100)}
+    headers = {f"h{number}": "" for number in range(64)}
     await memory_client.tube("emails").put_many(["x"] * 500, headers=headers)
     sent = [len(request.tasks) for request in async_calls.requests("PutTasks")]
-    assert sent == [164, 164, 164, 8]
+    assert sent == [255, 245]

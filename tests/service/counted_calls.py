@@ -45,16 +45,30 @@ async def calls_of_turns(turns):
     return counted.calls
 
 
-def runs_of(coroutine):
-    """Run a coroutine that waits for nothing; return the calls of each run, and the result."""
-    runs, results = [], []
+def runs_of(coroutine, measure=calls_of):
+    """Run a coroutine that waits only for turns; return what each run costs, and the result.
+
+    Args:
+        coroutine: the coroutine.
+        measure: calls its argument, which is one run, and returns what the run costs.
+    """
+    runs, results, turns = [], [], []
 
     def run():
         try:
-            coroutine.send(None)
+            turns.append(coroutine.send(None))
         except StopIteration as end:
             results.append(end.value)
 
-    while not results:
-        runs.append(calls_of(run))
+    async def drive():
+        while not results:
+            runs.append(measure(run))
+            turn = turns.pop() if turns else None
+            if turn is None:
+                await asyncio.sleep(0)
+            else:
+                turn._asyncio_future_blocking = False  # as a task does
+                await turn
+
+    asyncio.run(drive())
     return runs, results[0]

@@ -41,6 +41,8 @@ loop."""
 ABANDONED_AT_ONCE: Final = 2
 """Maximum number of waits, each for up to 1 000 tasks, that a turn of the event loop ends after
 their calls were cancelled or redirected."""
+OPEN_AT_ONCE: Final = 20
+"""Number of open tasks up to which such a wait ends at once."""
 EMPTIED_AT_ONCE: Final = 200
 """Maximum number of tasks of dropped and truncated tubes that are noted in one turn of the event
 loop; each may be read from the store."""
@@ -140,7 +142,10 @@ class OutcomeWaits:
             if len(wait.query.ids) > 1:
                 await next_turn()  # one event, or one instant, can end the waits of many calls
         except BaseException:
-            self._abandoned.add(self._detach, (wait,))
+            if len(wait.open) > OPEN_AT_ONCE:
+                self._abandoned.add(self._detach, (wait,))
+            else:
+                self._detach(wait)
             raise
         finally:
             del self._calls[wait]

@@ -10,6 +10,7 @@ from taskraft_service.api.sessions import CANCELLED_AT_ONCE, SessionService
 from taskraft_service.leader.command_submitter import AppliedCommand
 from taskraft_service.limits import CANCEL_TOKENS_MAX, SESSIONS_PER_KEEP_MAX
 from taskraft_service.queue.operations.sessions import KeepResult
+from tests.service.counted_calls import runs_of
 
 ID = "00000000-0000-0000-0000-0000000000{:02x}"
 
@@ -61,16 +62,13 @@ class Node:
         """Return the answer, and the leases and sessions that each run of the loop looked at."""
         request = pb.KeepSessionsRequest(session_ids=[ID.format(1)])
         call = UnaryCall(request, request.SerializeToString(), None, ANONYMOUS, 0.0)
-        answering = SessionService(self, self).keep_sessions(call)
-        runs = []
-        while True:
-            before = self.read, self.views
-            try:
-                answering.send(None)
-            except StopIteration as end:
-                runs.append((self.read - before[0], self.views - before[1]))
-                return end.value, runs
-            runs.append((self.read - before[0], self.views - before[1]))
+        runs, answer = runs_of(SessionService(self, self).keep_sessions(call), self._looked_at)
+        return answer, runs
+
+    def _looked_at(self, run):
+        before = self.read, self.views
+        run()
+        return self.read - before[0], self.views - before[1]
 
 
 def test_cancelled_leases_of_many_sessions_are_read_in_slices():

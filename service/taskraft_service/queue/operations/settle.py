@@ -294,15 +294,19 @@ def _growth_bytes(command: Settle) -> int:
     return sum([kept_bytes(one) * len(one.tokens) for one in command.settlements])
 
 
-def _items(settlement: Settlement) -> int:
-    """Return how many items of an entry stand for the leases of a settlement."""
-    leases = len(settlement.tokens)
-    if isinstance(settlement, (Touch, Reject)):
-        return leases
-    is_moved = isinstance(settlement, Release) and bool(settlement.move_to)
-    is_changed = settlement.update is not None and bool(settlement.update.content)
-    is_large = is_moved or is_changed or kept_bytes(settlement) > BODY_INLINE_BYTES_MAX
-    return leases * (CONTENT_ITEMS if is_large else 1)
+def _items(command: Settle) -> int:
+    """Return how many items of an entry stand for the leases of a command."""
+    items = 0
+    for settlement in command.settlements:
+        each = 1
+        if not isinstance(settlement, (Touch, Reject)):
+            is_moved = isinstance(settlement, Release) and bool(settlement.move_to)
+            is_changed = settlement.update is not None and bool(settlement.update.content)
+            result = settlement.result if isinstance(settlement, Ack) else None
+            if is_moved or is_changed or (result and len(result) > BODY_INLINE_BYTES_MAX):
+                each = CONTENT_ITEMS
+        items += len(settlement.tokens) * each
+    return items
 
 
 _TOUCHED: Final = FieldTable(
@@ -339,5 +343,5 @@ DEFINITION: Final = CommandDefinition(
     answer=ANSWER,
     side_violations=_side_violations,
     growth_bytes=_growth_bytes,
-    items=lambda command: sum([_items(one) for one in command.settlements]),
+    items=_items,
 )

@@ -1,5 +1,7 @@
 """The leases of a session are read and encoded in slices, and sent in bounded parts."""
 
+import asyncio
+
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.streams import responses
@@ -81,14 +83,13 @@ def test_the_parts_of_a_list_are_bounded_and_the_last_ends_it(monkeypatch):
     assert (held(merged), read(merged).held_continues) == (tokens, False)
 
 
-def test_a_lease_that_ends_between_two_slices_is_left_out(monkeypatch):
+async def test_a_lease_that_ends_between_two_slices_is_left_out(monkeypatch):
     monkeypatch.setattr(answers, "CONTENT_SLICE_BYTES", 1)
     queue, tokens = queue_with_leases(20)
-    reading = parts_of(queue)
-    reading.send(None)
+    reading = asyncio.ensure_future(parts_of(queue))
+    await asyncio.sleep(0)
     queue.apply(3, 1_000, [Settle([Ack(tokens[-1:])])])
-    _, parts = runs_of(reading)
-    assert held(*parts) == tokens[:-1]
+    assert held(*await reading) == tokens[:-1]
 
 
 def test_a_session_without_leases_gets_one_response():
