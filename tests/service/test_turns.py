@@ -46,5 +46,6 @@ async def test_a_cancelled_call_passes_its_turn_on():
     await asyncio.sleep(0)
     waiting[0].cancel()
     waiting[1].cancel()
-    await asyncio.wait_for(waiting[2], 5)
-    await asyncio.wait_for(next_turn(), 5)
+    await waiting[2]
+    await next_turn()
+    assert [one.cancelled() for one in waiting] == [True, True, False]

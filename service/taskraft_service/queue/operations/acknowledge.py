@@ -129,7 +129,7 @@ def acknowledge(
         settlement.keep is not Keep.AS_TUBE
         or settlement.retain_ms is not None
         or settlement.update is not None
-        or _has_large_result(state, settlement)
+        or (settlement.result is not None and _has_large_result(state, settlement))
     )
     refusal_of = (
         partial(_refusal, state, settlement, CapacityEstimate())
