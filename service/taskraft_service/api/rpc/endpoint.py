@@ -68,16 +68,15 @@ from taskraft_service.api.rpc.status import (
 )
 from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.storage.rocks import StateDamaged
-from taskraft_service.turns import next_turn
+from taskraft_service.turns import next_turn, turn_owner
 
 log: Final = structlog.get_logger(__name__)
 
 running_method: Final[ContextVar[str]] = ContextVar("running_method", default="")
 """Name of the method whose call a task serves; empty in a task of the node itself."""
 
-TURN_REQUEST_BYTES: Final = 1_024
-"""Size above which a request gets a turn, because 500 ids fit into it. Commands that are proposed
-without a wait are cheap for their size, and get a turn only above ``LONG_REQUEST_BYTES``."""
+SHORT_TAKE_BYTES: Final = 1_024
+"""Size of a take up to which the take needs no turn when it begins."""
 EXECUTION_ATTEMPTS_MAX: Final = 8
 """Maximum number of nodes and leaderships that one call tries before it is refused."""
 
@@ -94,15 +93,26 @@ def _end_of(call: LiveCall | None, error: BaseException) -> Exception:
     raise ended_by
 
 
-async def _take_turns(method: AnyUnaryMethod, raw: bytes) -> None:
-    """Wait for the turn of a request that is not short, and check a long one.
+def _prompt_bytes(method: AnyUnaryMethod) -> int:
+    """Return the size of requests of a method up to which a call needs no turn.
+
+    Commands that are proposed without a wait are cheap for their size, and a short take is cheap.
+    Other requests can be expensive, such as a page of tasks.
+    """
+    if method.can_begin:
+        return LONG_REQUEST_BYTES
+    return SHORT_TAKE_BYTES if method.is_wait else 0
+
+
+async def _take_turn(method: AnyUnaryMethod, raw: bytes) -> None:
+    """Wait for the turn of a request, and check a long one.
 
     Raises:
         CallRefused: PAYLOAD_TOO_LARGE or TOO_MANY_STEPS.
     """
     if len(raw) > LONG_REQUEST_BYTES:
         await begin_long_message(raw, method.kind)
-    elif not method.can_begin:
+    else:
         await next_turn()
 
 
@@ -220,6 +230,7 @@ class GrpcEndpoint:
         may_have_key = method.can_undo
         durations = self.counts.durations(path)
         name = path.rpartition("/")[2]
+        prompt_bytes = _prompt_bytes(method)
 
         async def handle(raw: bytes, context: ServerContext) -> bytes:
             began = monotonic()
@@ -240,6 +251,9 @@ class GrpcEndpoint:
                             caller, context.peer(), request, is_stream=False, first=raw, key=key
                         )
                     )
+                if size > prompt_bytes:
+                    turn_owner.set(caller.name or context.peer())
+                    await _take_turn(method, raw)
                 answer = await self._execute(path, method, raw, context, caller)
             except BaseException as error:  # noqa: BLE001 - every error gets a status
                 # The traceback of the abort refers to this frame. The context keeps the traceback
@@ -272,8 +286,6 @@ class GrpcEndpoint:
         caller: Caller,
     ) -> bytes:
         """Execute a unary call here or on the leader, and follow changes of leadership."""
-        if len(raw) > TURN_REQUEST_BYTES:
-            await _take_turns(method, raw)
         now = asyncio.get_running_loop().time()
         left = context.time_remaining()
         deadline = None if left is None else now + left

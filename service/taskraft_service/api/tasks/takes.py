@@ -239,7 +239,7 @@ class TakeHandler:
                 await next_turn()
             left = max(until - asyncio.get_running_loop().time(), 0.0)
             await asyncio.wait((waiting.outcome,), timeout=left)
-            if waiting.has_patterns:
+            if waiting.has_patterns and not waiting.outcome.done():
                 await next_turn()  # the time of many takes can be over at the same instant
             if not waiting.outcome.done():
                 may_leave = asyncio.get_running_loop().create_future()
