@@ -50,17 +50,36 @@ def leased_tasks(queues: QueueLocator, request: pb.SettleTasksRequest) -> list[T
     ]
 
 
-def encode_settled_tasks(
+def returned_bytes(queues: QueueLocator, request: pb.SettleTasksRequest) -> int:
+    """Return the content that is read or sent for the tasks of a request, in bytes.
+
+    The payload and the result of an acknowledgement are sent with each of its tasks.
+    """
+    tokens = [token for settlement in request.settlements for token in settlement.tokens]
+    added = sum(
+        [
+            len(one.tokens) * (len(one.ack.payload) + len(one.ack.result))
+            for one in request.settlements
+        ]
+    )
+    return added + sum([queue.leased_bytes(tokens) for queue in queues.all])
+
+
+async def encode_settled_tasks(
     queues: QueueLocator,
     request: pb.SettleTasksRequest,
     leased: Sequence[TaskView | None],
     refused: Collection[int],
     wall_offset_ms: int,
 ) -> bytes:
-    """Return the tasks of settled leases as the field ``tasks`` of the response."""
+    """Return the tasks of settled leases as the field ``tasks`` of the response, in turns."""
     settlements = [one for one in request.settlements for _ in one.tokens]
     parts = []
+    sent_bytes = 0
     for item, (task, settlement) in enumerate(zip(leased, settlements, strict=True)):
+        if sent_bytes >= CONTENT_SLICE_BYTES:
+            sent_bytes = 0
+            await next_turn()
         if task is None or item in refused:
             parts.append(task_element(_SETTLED, _NO_TASK))
             continue
@@ -68,6 +87,7 @@ def encode_settled_tasks(
         view = queue.get_tasks(task.tube, [task.id])[0] or queue.failed_task(task.tube, task.id)
         if view is not None:
             parts.append(_encoded(_SETTLED, view, wall_offset_ms))
+            sent_bytes += view.content_bytes
             continue
         gone = (
             _acknowledged(task, settlement.ack, wall_offset_ms)
@@ -75,6 +95,7 @@ def encode_settled_tasks(
             else task_pb2.Task(tube=task.tube, id=task.id)
         )
         parts.append(task_element(_SETTLED, gone))
+        sent_bytes += task.content_bytes + len(parts[-1])
     return b"".join(parts)
 
 

@@ -33,6 +33,7 @@ from taskraft_service.api.tasks.returned_tasks import (
     encode_put_tasks,
     encode_settled_tasks,
     leased_tasks,
+    returned_bytes,
 )
 from taskraft_service.api.tasks.settle_checks import check_settle
 from taskraft_service.api.tasks.takes import TakeHandler
@@ -249,8 +250,7 @@ class TaskService:
             request = own_settlements(self._reader.queues, request, call.caller)
         queues = self._reader.queues
         if request.return_tasks:
-            tokens = [token for settlement in request.settlements for token in settlement.tokens]
-            call.steps.count_content(sum([queue.leased_bytes(tokens) for queue in queues.all]))
+            call.steps.count_content(returned_bytes(queues, request))
         leased = leased_tasks(queues, request) if request.return_tasks else ()
         applied = await self._executor.execute_changed(SETTLE, call, request)
         result = result_of(applied, SettleResult)
@@ -258,7 +258,9 @@ class TaskService:
         if request.return_tasks:
             refused = {one.item for one in result.refused}
             answer.MergeFromString(
-                encode_settled_tasks(queues, request, leased, refused, self._reader.wall_offset_ms)
+                await encode_settled_tasks(
+                    queues, request, leased, refused, self._reader.wall_offset_ms
+                )
             )
         return answer
 

@@ -65,6 +65,19 @@ async def test_a_settlement_that_returns_too_much_content_settles_nothing(node):
 
 
 @pytest.mark.usefixtures("_few_steps")
+async def test_a_result_counts_with_each_task_that_is_returned(node):
+    await create(node)
+    await put(node, *[b""] * 5)
+    tokens = [task.token for task in (await take(node)).tasks]
+    settlement = pb.Settlement(tokens=tokens, ack=pb.Settlement.Ack(result=FOURTH_PART))
+    request = pb.SettleTasksRequest(settlements=[settlement], return_tasks=True)
+    await refused(node.tasks.SettleTasks(request))
+    del request.settlements[0].tokens[4:]
+    returned = (await node.tasks.SettleTasks(request)).tasks
+    assert [one.result for one in returned] == [FOURTH_PART] * 4
+
+
+@pytest.mark.usefixtures("_few_steps")
 async def test_outcomes_have_neither_large_payloads_nor_too_many_results(node):
     """A put that has waited is not refused: its other outcomes have no content."""
     await create(node)
