@@ -75,25 +75,17 @@ class Waiters:
         known = self._tubes.get(tube)
         return len(known.line) if known else 0
 
-    def waiting_on(self, tube: str) -> Sequence[WaitingConsumer]:
-        """Return the consumers of a tube in the order in which they are served.
+    def in_line(self, tube: str) -> Sequence[WaitingConsumer]:
+        """Return the wait queue of a tube in the order in which the consumers are served.
 
-        Consumers that accept no task now, such as subscriptions without credit, come last.
+        Subscriptions without credit are not in the wait queue.
         """
         known = self._tubes.get(tube)
-        if known is None:
-            return ()
-        away = [
-            consumer
-            for consumer, names in self._consumers.items()
-            if tube in names and consumer not in known.line
-        ]
-        there = [consumer for consumer in known.in_order() if consumer in self._consumers]
-        return sorted((*there, *away), key=lambda consumer: consumer.wanted_tasks() == 0)
+        return () if known is None else tuple(known.in_order())
 
-    def waiting_in(self, session_id: str) -> Sequence[WaitingConsumer]:
-        """Return the consumers of a session in the order of their arrival."""
-        return [one for one in self._consumers if one.profile.session_id == session_id]
+    def waits_on(self, consumer: WaitingConsumer, tube: str) -> bool:
+        """Return whether a consumer waits on a tube, with or without credit."""
+        return tube in self._consumers.get(consumer, ())
 
     def tubes_with_consumers(self) -> Sequence[str]:
         """Return the tubes on which consumers wait, including tubes that do not exist."""

@@ -30,7 +30,7 @@ def test_a_yielding_consumer_gets_what_the_other_consumers_of_a_tube_leave():
     own = Consumer("a", wanted_tasks=2, one_shot=False)
     for consumer in (general, own):
         waiters.add(consumer)
-    assert waiters.waiting_on("a") == [own, general]
+    assert list(waiters.in_line("a")) == [own, general]
     waiters.expect_ready("a", 3)
     assert taken(waiters.claims()) == [(own, "a", 2), (general, "a", 1)]
 

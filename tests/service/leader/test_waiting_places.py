@@ -99,7 +99,7 @@ async def test_a_consumer_of_many_tubes_leaves_their_wait_queues_in_slices(monke
     node.waiters.claims()
     node.waiters.remove(gone)
     assert node.places == len(node.waiters.tubes_of(other))
-    assert gone not in node.waiters.waiting_on("t00003")
+    assert not node.waiters.waits_on(gone, "t00003")
     node.waiters.expect_ready("t00003", 2)
     assert [claim.consumer for claim in node.waiters.claims()] == [other]
     turns = 0

@@ -9,6 +9,7 @@ from taskraft.v1 import tube_service_pb2 as pb
 from taskraft_service.access.leases import SHOWN_SESSION_ID_LENGTH
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import list_fingerprint, page_of
+from taskraft_service.api.rpc.request_steps import MESSAGE_STEPS, RequestSteps
 from taskraft_service.api.rpc.status import tube_not_found
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
@@ -19,6 +20,8 @@ from taskraft_service.limits import PAGE_SIZE_MAX
 
 POSITION_DIGITS: Final = 12
 """Digits of a position in a page token, so that positions are ordered as texts."""
+CONSUMER_STEPS: Final = 4
+"""Number of steps that stand for reading the session or the credit of a waiting consumer."""
 
 
 class ConsumersHandler:
@@ -50,16 +53,16 @@ class ConsumersHandler:
         """
         request = call.request
         _check(request)
-        waiting = await self._waiting(call)
         page, next_token = page_of(
-            list(enumerate(waiting)),
+            list(enumerate(await self._waiting(call))),
             lambda row: f"{row[0]:0{POSITION_DIGITS}}",
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
             list_fingerprint("consumers", request.tube, request.session_id),
         )
+        shown = [consumer for _, consumer in page]
         return pb.ListConsumersResponse(
-            consumers=[consumer_message(consumer) for _, consumer in page],
+            consumers=await call.steps.in_slices(shown, consumer_message, MESSAGE_STEPS),
             next_page_token=next_token,
             now_ms=self._reader.wall_now_ms(),
         )
@@ -68,11 +71,35 @@ class ConsumersHandler:
         """Return the consumers that the request asks for."""
         if call.request.session_id:
             session = await self._search.find(call.request.session_id, call)
-            return self._waiters.waiting_in(session.session_id)
+            own = session.session_id
+            everyone = list(self._waiters)
+            return await call.steps.select(
+                everyone, lambda one: one.profile.session_id == own, CONSUMER_STEPS
+            )
         tube = call.request.tube
         if self._reader.applied.tube_number(tube) is None:
             raise tube_not_found(tube)
-        return self._waiters.waiting_on(tube)
+        return await self._waiting_on(tube, call.steps)
+
+    async def _waiting_on(self, tube: str, steps: RequestSteps) -> Sequence[WaitingConsumer]:
+        """Return the consumers of a tube in the order in which they are served.
+
+        Consumers that accept no task now, such as subscriptions without credit, come last.
+        """
+        everyone, line = list(self._waiters), self._waiters.in_line(tube)
+        consumers = dict.fromkeys(line)
+        consumers.update(dict.fromkeys(everyone))
+        on_tube = await steps.select(
+            list(consumers), lambda one: self._waiters.waits_on(one, tube), 1
+        )
+        wanted = await steps.in_slices(on_tube, _wanted_tasks, CONSUMER_STEPS)
+        wanting = [one for one, tasks in zip(on_tube, wanted, strict=True) if tasks]
+        others = [one for one, tasks in zip(on_tube, wanted, strict=True) if not tasks]
+        return [*wanting, *others]
+
+
+def _wanted_tasks(consumer: WaitingConsumer) -> int:
+    return consumer.wanted_tasks()
 
 
 def _check(request: pb.ListConsumersRequest) -> None:
