@@ -255,11 +255,6 @@ class Waiters:
             self._tubes[name].serial += 1
         self.requeue(consumer)
 
-    def tube_dropped(self, tube: str) -> None:
-        """Notify the consumers of a tube, also those without credit, that the tube was dropped."""
-        for consumer in [each for each, names in self._consumers.items() if tube in names]:
-            consumer.tube_dropped(tube)
-
     # --------------------------------------------------------------------------- tasks come
 
     def expect_ready(self, tube: str, tasks: int) -> None:

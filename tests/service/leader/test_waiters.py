@@ -257,16 +257,6 @@ def test_a_claim_takes_no_more_than_the_limit_of_a_take():
     assert claim.tasks_max == TAKE_TASKS_MAX
 
 
-def test_consumers_get_an_error_when_their_tube_is_dropped():
-    waiters = Waiters(Board(a=0, b=0))
-    one, two, other = Consumer("a", "b"), Consumer("a"), Consumer("b")
-    for consumer in (one, two, other):
-        waiters.add(consumer)
-    waiters.tube_dropped("a")
-    waiters.tube_dropped("nowhere")
-    assert [consumer.sources for consumer in (one, two, other)] == [("b",), (), ("b",)]
-
-
 def test_estimates_for_a_forgotten_tube_are_ignored():
     waiters = Waiters(Board(a=0))
     consumer = Consumer("a")

@@ -45,6 +45,7 @@ from taskraft_service.command_codecs.tubes import (
 )
 from taskraft_service.entries.encoded_command import encode_leader_command
 from taskraft_service.leader.command_submitter import AppliedCommand
+from taskraft_service.leader.dropped_tubes import DroppedTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.queue.entities.refusal import CountResult
@@ -72,6 +73,7 @@ class TubeService:
         self._executor = executor
         self._reader = reader
         self._waiters = waiters
+        self._dropped = DroppedTubes(waiters)
         self._others = others
         self._creates_tubes = creates_tubes
 
@@ -165,7 +167,7 @@ class TubeService:
         outcome = await self._executor.execute(DROP_TUBE, call)
         # After a retry of an earlier drop, a new tube may have the name.
         if self._reader.applied.tube(name) is None and not self._creates_tubes():
-            self._waiters.tube_dropped(name)
+            self._dropped.add(name)
         return pb.DropTubeResponse(
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
         )
