@@ -34,7 +34,10 @@ from taskraft_service.limits import TAKE_TASKS_MAX
 from taskraft_service.machine.sliced_calls import SlicedCalls
 
 LEFT_AT_ONCE: Final = 1_000
-"""Number of wait queues that consumers leave in one turn of the event loop, about 0.3 us each."""
+"""Number of wait queues that all consumers together leave in one turn of the event loop; each takes
+about 0.3 us."""
+LEFT_DIRECTLY_MAX: Final = 20
+"""Number of tubes up to which a consumer leaves all its wait queues when it is removed."""
 
 
 class Waiters:
@@ -174,10 +177,11 @@ class Waiters:
     def remove(self, consumer: WaitingConsumer) -> None:
         """Remove a consumer; its unanswered claims must still be answered.
 
-        A consumer of many tubes leaves their wait queues in later turns of the event loop.
+        A consumer of more than ``LEFT_DIRECTLY_MAX`` tubes leaves their wait queues in later turns
+        of the event loop, because many consumers can be removed in one turn.
         """
         names = self._consumers.pop(consumer, {})
-        if len(names) > LEFT_AT_ONCE:
+        if len(names) > LEFT_DIRECTLY_MAX:
             self._left.add(partial(self._leave_tube, consumer), names)
         else:
             for name in names:

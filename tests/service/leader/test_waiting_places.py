@@ -94,6 +94,7 @@ def test_consumers_that_wait_on_too_many_tubes_are_refused(monkeypatch):
 async def test_a_consumer_of_many_tubes_leaves_their_wait_queues_in_slices(monkeypatch):
     """The consumer gets no task meanwhile."""
     monkeypatch.setattr(waiters, "LEFT_AT_ONCE", 4)
+    monkeypatch.setattr(waiters, "LEFT_DIRECTLY_MAX", 4)
     node = Node(10)
     gone, other = node.wait("*"), node.wait("*", "other")
     node.waiters.claims()
@@ -107,3 +108,24 @@ async def test_a_consumer_of_many_tubes_leaves_their_wait_queues_in_slices(monke
         await asyncio.sleep(0)
         turns += 1
     assert turns == 3
+
+
+async def test_consumers_that_are_removed_together_leave_their_wait_queues_in_slices():
+    """The consumers wait on fewer tubes each than all may leave in one turn."""
+    node = Node(waiters.LEFT_DIRECTLY_MAX + 1)
+    gone = [node.wait("*") for _ in range(3 * waiters.LEFT_AT_ONCE // len(node.board.tasks))]
+    names = node.waiters.tubes_of(gone[0])
+    places = len(gone) * len(names)
+
+    def left():
+        return places - sum(node.waiters.waiting_count(name) for name in names)
+
+    for one in gone:
+        node.waiters.remove(one)
+    slices = [left()]
+    while left() < places:
+        before = left()
+        await asyncio.sleep(0)
+        slices.append(left() - before)
+    assert slices[0] == 0
+    assert max(slices) == waiters.LEFT_AT_ONCE
