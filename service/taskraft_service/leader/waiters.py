@@ -122,12 +122,16 @@ class Waiters:
         """Add a consumer to further tubes, up to a limit of steps; return whether some are left."""
         is_left = self.patterns.add_candidates(consumer, self._add_to_tube)
         if not is_left:
-            self.places.set(consumer, len(self._consumers.get(consumer, ())))
+            self.places.set(consumer, self.count_of_tubes(consumer))
         return is_left
 
     def tubes_of(self, consumer: WaitingConsumer) -> Sequence[str]:
         """Return the tubes on which a consumer waits, including tubes that do not exist."""
         return tuple(self._consumers.get(consumer, ()))
+
+    def count_of_tubes(self, consumer: WaitingConsumer) -> int:
+        """Return the number of tubes on which a consumer waits."""
+        return len(self._consumers.get(consumer, ()))
 
     def _add_to_tube(self, consumer: WaitingConsumer, name: str) -> None:
         known = self._tube(name)

@@ -41,9 +41,13 @@ from taskraft_service.limits import (
     REQUEST_ID_BYTES_MAX,
 )
 from taskraft_service.queue.store.idempotency import request_scope
+from taskraft_service.turns import next_turn
 
 SETTLEMENTS_IN_FLIGHT_MAX: Final = 256
 """Maximum number of unanswered settlement messages per stream; reading pauses at the maximum."""
+PLACES_WITHOUT_TURN_MAX: Final = 300
+"""Number of tubes up to which a message with a filter or credit is handled without a turn; each
+tube takes about 0.2 us."""
 GO_AWAY_SECONDS_MAX: Final = 5.0
 """Maximum time for a silent client to accept the last message of its stream."""
 _SETTLEMENTS: Final = pb.SubscribeRequest.SETTLEMENTS_FIELD_NUMBER
@@ -148,10 +152,10 @@ class SubscribeStream:
     # ------------------------------------------------------------------------------ from the client
 
     async def _read(self, first: bytes) -> None:
-        self._receive(first, is_first=True)
+        await self._receive(first, is_first=True)
         while (raw := await self._stream.read()) is not None:
             self._received_at = self._loop.time()
-            self._receive(raw, is_first=False)
+            await self._receive(raw, is_first=False)
             if self._is_read_paused:
                 await self._resume_reading()
 
@@ -162,17 +166,19 @@ class SubscribeStream:
             await self._settlement_answered.wait()
         self._received_at = self._loop.time()
 
-    def _receive(self, raw: bytes, *, is_first: bool) -> None:
+    async def _receive(self, raw: bytes, *, is_first: bool) -> None:
         message = parse_request(pb.SubscribeRequest, raw)
         if self._caller.is_restricted:
             self._caller.authorize(message)
         credit = self._subscription.credit_tasks
         check_stream_message(message, credit, is_first=is_first).raise_if_any()
         if message.HasField("filter"):
+            await self._wait_for_turn()
             self._subscription.filter(message.filter)
             self._waiters.filter_changed(self._subscription)
             self._submitter.wake()
         if message.HasField("credit"):
+            await self._wait_for_turn()
             self._subscription.grant(message.credit)
             self._waiters.requeue(self._subscription)
             self._submitter.wake()
@@ -180,6 +186,14 @@ class SubscribeStream:
             self._settle(message, raw)
         if message.heartbeat:
             self._schedule_heartbeat(HEARTBEAT_INTERVAL_MIN_MS)
+
+    async def _wait_for_turn(self) -> None:
+        """Wait until the stream may change its places in the wait queues, if it has many.
+
+        Reading a message that has already arrived lets no other work run.
+        """
+        if self._waiters.count_of_tubes(self._subscription) > PLACES_WITHOUT_TURN_MAX:
+            await next_turn()
 
     def _settle(self, message: pb.SubscribeRequest, raw: bytes) -> None:
         """Propose the settlements of one message; the answers keep the order of the messages."""

@@ -1,6 +1,7 @@
 """One stream: silence, settlements in flight, heartbeats, a lost leader."""
 
 import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.streams import subscribe_stream as stream_link
 from taskraft_service.api.streams.subscribe_stream import (
+    PLACES_WITHOUT_TURN_MAX,
     SETTLEMENTS_IN_FLIGHT_MAX,
     SubscribeStream,
 )
@@ -24,10 +26,11 @@ from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import HEARTBEAT_INTERVAL_MIN_MS, HEARTBEAT_MS
 from taskraft_service.queue.operations.settlements import SettleResult
 from tests.service.api.rpc.call_loads import call_load
-from tests.service.leader.test_waiters import Board
+from tests.service.leader.waiting import Board, add
 from tests.turns import turns_until
 
 SILENCE_MS_MAX = 45_000
+EACH_TUBE = pb.TakeSource(tube="*")
 OPENING = pb.SubscribeRequest(open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="a")]))
 
 
@@ -100,14 +103,17 @@ class ReadingWithLease(Reading):
 
 
 class Linked:
-    def __init__(self, *messages, reading=Reading):
-        self.stream = Stream(OPENING, *messages)
+    """A stream of the tube "a", or of many tubes."""
+
+    def __init__(self, *messages, reading=Reading, tubes=None):
+        opening = OPENING if tubes is None else pb.SubscribeRequest(open={"sources": [EACH_TUBE]})
+        self.stream = Stream(opening, *messages)
         self.submitter = Submitter()
-        self.waiters = Waiters(Board(a=0))
+        self.waiters = Waiters(Board(**tubes or {"a": 0}))
         self.subscription = SubscriptionState(
-            OPENING.open, "session", lambda _tokens: None, call_load()
+            opening.open, "session", lambda _tokens: None, call_load()
         )
-        self.waiters.add(self.subscription)
+        add(self.waiters, self.subscription)
         self.link = SubscribeStream(
             self.subscription, self.stream, self.submitter, self.waiters, reading(), 100
         )
@@ -256,6 +262,34 @@ async def test_messages_of_the_client_count_as_signs_of_life():
     assert one.link._received_at > before
     assert one.submitter.woken == 1
     assert one.waiters.to_check == {"a": None}
+    one.stream.send(None)
+    await running
+
+
+GRANT = pb.SubscribeRequest(credit={"tasks": 1})
+FILTERED = pb.SubscribeRequest(filter={"types": ["a"]}, credit={"tasks": 1})
+
+
+@pytest.mark.parametrize(
+    ("tubes", "message", "walks_per_turn"),
+    [
+        (PLACES_WITHOUT_TURN_MAX, GRANT, 20),
+        (PLACES_WITHOUT_TURN_MAX + 1, GRANT, 1),
+        (PLACES_WITHOUT_TURN_MAX + 1, FILTERED, 1),
+    ],
+)
+async def test_a_stream_with_many_tubes_handles_buffered_messages_in_turns(
+    monkeypatch, tubes, message, walks_per_turn
+):
+    one = Linked(*[message] * 20, tubes={f"a{number}": 0 for number in range(tubes)})
+    walks = []
+    monkeypatch.setattr(one.waiters, "requeue", walks.append)
+    running = one.run()
+    counts = [0]
+    while one.subscription.credit_tasks < 20:
+        await asyncio.sleep(0)
+        counts.append(len(walks))
+    assert max(after - before for before, after in pairwise(counts)) == walks_per_turn
     one.stream.send(None)
     await running
 
