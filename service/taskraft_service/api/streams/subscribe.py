@@ -38,6 +38,8 @@ from taskraft_service.stubs.log.v1 import log_pb2
 from taskraft_service.turns import next_turn
 
 PATH: Final = "/taskraft.v1.TaskService/Subscribe"
+CANCELLED_WITHOUT_TURN_MAX: Final = 1_000
+"""Number of cancelled leases up to which a heartbeat is built without a turn."""
 
 
 class SubscriptionRegistry:
@@ -198,13 +200,17 @@ class SubscribeHandler:
         for refused_item in result_of(outcome, KeepResult).refused:
             raise refused_by_queue(refused_item.refusal)
 
-    def _heartbeat(self, subscription: SubscriptionState) -> pb.SubscribeResponse:
+    async def _heartbeat(self, subscription: SubscriptionState) -> pb.SubscribeResponse:
+        """Return a heartbeat; one with many cancelled leases is built in a turn of its own."""
+        session_id, queues = subscription.session_id, self._reader.queues
+        if len(queues.cancelled(session_id, CANCELLED_WITHOUT_TURN_MAX + 1)) > (
+            CANCELLED_WITHOUT_TURN_MAX
+        ):
+            await next_turn()
         heartbeat = pb.SubscribeResponse.Heartbeat(
             now_ms=self._reader.wall_now_ms(),
             leader=self._leadership.address,
-            cancel_tokens=self._reader.queues.cancelled(
-                subscription.session_id, limits.CANCEL_TOKENS_MAX
-            ),
+            cancel_tokens=self._reader.queues.cancelled(session_id, limits.CANCEL_TOKENS_MAX),
             wall_offset_ms=self._reader.wall_offset_ms,
         )
         return pb.SubscribeResponse(heartbeat=heartbeat)

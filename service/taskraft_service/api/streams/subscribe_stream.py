@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from taskraft.v1 import error_pb2
@@ -83,7 +83,7 @@ class SubscribeStream:
         self._heartbeat_at = self._received_at - HEARTBEAT_INTERVAL_MIN_MS / 1000
         self._heartbeat_timer: asyncio.TimerHandle | None = None
 
-    async def run(self, first: bytes, beat: Callable[[], pb.SubscribeResponse]) -> None:
+    async def run(self, first: bytes, beat: Callable[[], Awaitable[pb.SubscribeResponse]]) -> None:
         """Run the stream until the client or the server ends it.
 
         Args:
@@ -255,7 +255,7 @@ class SubscribeStream:
 
     # ------------------------------------------------------------------------------ to the client
 
-    async def _write(self, beat: Callable[[], pb.SubscribeResponse]) -> None:
+    async def _write(self, beat: Callable[[], Awaitable[pb.SubscribeResponse]]) -> None:
         """Write responses, and a heartbeat when one is due or was requested.
 
         The first task after a long pause comes with a heartbeat, because the client judges the
@@ -268,7 +268,7 @@ class SubscribeStream:
                 self._is_heartbeat_due = False
                 self._heartbeat_at = now
                 self._schedule_next_heartbeat()
-                raw += beat().SerializeToString()
+                raw += (await beat()).SerializeToString()
             elif raw and self._heartbeat_timer is None:
                 # The session may hold a lease from now on.
                 self._schedule_heartbeat(HEARTBEAT_MS)

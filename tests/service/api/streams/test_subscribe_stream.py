@@ -120,8 +120,11 @@ class Linked:
 
     def run(self):
         first = self.stream.sent.get_nowait()
-        beat = pb.SubscribeResponse(heartbeat=pb.SubscribeResponse.Heartbeat(now_ms=5))
-        return asyncio.ensure_future(self.link.run(first, lambda: beat))
+
+        async def beat():
+            return pb.SubscribeResponse(heartbeat=pb.SubscribeResponse.Heartbeat(now_ms=5))
+
+        return asyncio.ensure_future(self.link.run(first, beat))
 
 
 def acked(number=0):
