@@ -304,6 +304,7 @@ class GrpcEndpoint:
                 self._check_may_forward(method, caller)
                 if hop_count(metadata):
                     if await self._forwarder.route.wait_until_serving(deadline):
+                        await next_turn()  # all calls that waited would continue in this turn
                         continue
                     break
                 attempts = attempts or CallAttempts(
@@ -314,6 +315,7 @@ class GrpcEndpoint:
                         else None
                     ),
                 )
+                turn_owner.set(caller.name or context.peer())
                 try:
                     return await self._forwarder.forward(
                         path,

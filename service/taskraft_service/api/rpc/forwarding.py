@@ -44,6 +44,7 @@ from taskraft_service.api.rpc.status import (
     reason_name,
 )
 from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.turns import next_turn
 
 _NOT_PROPOSED: Final = frozenset(
     reason_name(reason)
@@ -190,6 +191,7 @@ class Forwarder:
             except grpc.aio.AioRpcError as error:
                 if not await self._may_retry(error, is_idempotent, attempts):
                     raise LeaderAnsweredError(error) from error
+            await next_turn()  # all calls of a lost leader would continue in this turn
 
     async def _may_retry(
         self,

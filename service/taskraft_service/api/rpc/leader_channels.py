@@ -22,6 +22,7 @@ from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.limits import MESSAGE_BYTES_MAX
+from taskraft_service.turns import next_turn
 
 LEADER_WAIT_SECONDS_MIN: Final = 0.1
 """Minimum time that a call may wait for a leader, however long no leader has been known."""
@@ -183,6 +184,8 @@ class LeaderRoute:
     async def channel(self, deadline: float | None) -> tuple[grpc.aio.Channel, MemberId]:
         """Return an open channel to the leader, and the leader.
 
+        The calls that waited for the same leader continue in turns.
+
         Args:
             deadline: the deadline of the call, as a time of the event loop.
 
@@ -191,15 +194,33 @@ class LeaderRoute:
             CallRefused: NO_LEADER, no leader was found and reached within two election timeouts.
         """
         limit = self._limit(deadline)
-        while await self._leadership.wait_until_settled(limit):
-            if self._leadership.is_leader:
-                raise ThisNodeLeads
-            leader, leader_id = self._leadership.leader, self._leadership.leader_id
-            assert leader is not None, "another node leads once leadership has settled"
-            channel = await self._connect(leader, limit)
-            if channel is not None:
-                return channel, leader_id
-        raise CallRefused(error_pb2.Error.NO_LEADER, "the cluster has no reachable leader; retry")
+        while not self._leadership.serves:
+            found = self._open_channel()
+            if found is not None:
+                return found
+            if not await self._is_reached(limit):
+                text = "the cluster has no reachable leader; retry"
+                raise CallRefused(error_pb2.Error.NO_LEADER, text)
+            await next_turn()  # all calls that waited would continue in this turn
+        raise ThisNodeLeads
+
+    def _open_channel(self) -> tuple[grpc.aio.Channel, MemberId] | None:
+        """Return the open channel to another node that leads, and the node, or None."""
+        leader = self._leadership.leader
+        if leader is None or self._leadership.is_leader:
+            return None
+        channel = self._channels.ready_channel(leader)
+        return None if channel is None else (channel, self._leadership.leader_id)
+
+    async def _is_reached(self, limit: float) -> bool:
+        """Wait for the leader and the connection, or a change; return False after ``limit``."""
+        if not await self._leadership.wait_until_settled(limit):
+            return False
+        leader = self._leadership.leader
+        if self._leadership.serves or leader is None:
+            return True
+        is_connected = await self._connect(leader, limit) is not None
+        return is_connected or asyncio.get_running_loop().time() < limit
 
     async def _connect(self, leader: PeerAddress, limit: float) -> grpc.aio.Channel | None:
         """Wait for a connected channel to the leader; return None if leadership changes first.
