@@ -57,9 +57,9 @@ class FeedPositionHandlers:
         result_of(outcome, CountResult)
         answer = pb.CommitCursorResponse(revision=outcome.index)
         queue = self._reader.applied
-        for view in queue.consumers():
-            if view.name == request.consumer:
-                answer.cursor.CopyFrom(consumer_message(queue, view).cursor)
+        view = queue.consumer(request.consumer)
+        if view is not None:
+            answer.cursor.CopyFrom(consumer_message(queue, view).cursor)
         return answer
 
 

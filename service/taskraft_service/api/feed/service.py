@@ -31,6 +31,7 @@ from taskraft_service.api.rpc.methods import (
     UnaryMethod,
     parse_request,
 )
+from taskraft_service.api.rpc.request_steps import MESSAGE_STEPS
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
@@ -39,6 +40,8 @@ from taskraft_service.queue.feed.change_feed import ChangeFeed
 from taskraft_service.queue.feed.chunk import ChangeChunk, only, with_columns
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["FeedService"]
+POSITIONS_PER_STEP: Final = 2
+"""Number of positions of a feed consumer that are copied in one step of a request."""
 NO_END: Final = 2**63 - 1
 
 
@@ -117,18 +120,20 @@ class FeedService:
         violations.check_consistency(call.request.consistency)
         violations.raise_if_any()
         queue = await self._reader.queue(call.request.consistency)
-        return pb.DescribeFeedResponse(
+        answer = pb.DescribeFeedResponse(
             feed_id=queue.feed.feed_id,
             revision=queue.applied_index,
             partitions=partition_messages(queue.feed.views(), call.caller),
             nodes=self._nodes(),
             now_ms=queue.now_ms + queue.wall_offset_ms,
-            consumers=[
-                consumer_message(queue, view)
-                for view in queue.consumers()
-                if call.caller.may(Verb.READ, view.name)
-            ],
         )
+        steps_each = MESSAGE_STEPS + len(queue.feed.partitions) // POSITIONS_PER_STEP
+        async for names in call.steps.slices(queue.consumer_names(), steps_each):
+            queue = self._reader.applied
+            readable = [name for name in names if call.caller.may(Verb.READ, name)]
+            views = map(queue.consumer, readable)
+            answer.consumers.extend(consumer_message(queue, one) for one in views if one)
+        return answer
 
     async def watch_feed(self, call: UnaryCall[pb.WatchFeedRequest]) -> pb.WatchFeedResponse:
         """Wait until a partition has events after the caller's cursor."""

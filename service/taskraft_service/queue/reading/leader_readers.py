@@ -136,10 +136,19 @@ class LeaderReaders:
 
     # ---------------------------------------------------------------------------------- consumers
 
+    def consumer_names(self) -> list[str]:
+        """Return the names of the feed consumers in order, also of those that are expired."""
+        return [consumer.name for consumer in self._state.consumers]
+
+    def consumer(self, name: str) -> ConsumerView | None:
+        """Return a feed consumer; None if it does not exist or is expired."""
+        found = self._state.consumers.get(name)
+        return None if found is None or found.is_expired(self._state.now_ms) else found.view()
+
     def consumers(self) -> list[ConsumerView]:
         """Return the feed consumers that are not expired, in order of their names."""
-        state = self._state
-        return [one.view() for one in state.consumers if not one.is_expired(state.now_ms)]
+        views = map(self.consumer, self.consumer_names())
+        return [view for view in views if view is not None]
 
     def held_back(self) -> Mapping[int, int]:
         """Return the first sequence number that a feed consumer needs, for each partition."""
