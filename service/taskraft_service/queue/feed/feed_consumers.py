@@ -8,9 +8,10 @@ Consumers do not delay retention by size, so a dead consumer cannot fill the dis
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from taskraft_service.queue.entities.instants import NEVER_MS
 from taskraft_service.queue.store.field_table import FieldTable
 from taskraft_service.queue.store.fields import Number, Rows, Size, Text
 from taskraft_service.queue.store.keys import CONSUMER, consumer_key, prefix_stop
@@ -37,9 +38,10 @@ class FeedConsumer:
         """Return whether the consumer made no commit for its idle TTL."""
         return self.committed_ms + self.idle_ttl_ms <= now_ms
 
-    def is_expired(self, now_ms: int) -> bool:
-        """Return whether the position of the consumer is to be removed."""
-        return self.committed_ms + KEPT_TTLS * self.idle_ttl_ms <= now_ms
+    @property
+    def expires_ms(self) -> int:
+        """Instant at which the position of the consumer is to be removed."""
+        return self.committed_ms + KEPT_TTLS * self.idle_ttl_ms
 
     def view(self) -> ConsumerView:
         """Return the consumer as a value."""
@@ -73,12 +75,14 @@ CONSUMER_RECORD: Final = FieldTable(
 class FeedConsumers:
     """All consumers by name, and the consumers that differ from the store."""
 
-    __slots__ = ("_by_name", "_dirty")
+    __slots__ = ("_by_name", "_dirty", "_next_expiry_ms")
 
     def __init__(self) -> None:
         """Start without consumers."""
         self._by_name: dict[str, FeedConsumer] = {}
         self._dirty: dict[str, None] = {}
+        self._next_expiry_ms = NEVER_MS
+        """Instant before which no consumer expires; no consumer is looked at before."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -95,20 +99,28 @@ class FeedConsumers:
         """Add a consumer, or mark it as changed."""
         self._by_name[consumer.name] = consumer
         self._dirty[consumer.name] = None
+        self._next_expiry_ms = min(self._next_expiry_ms, consumer.expires_ms)
 
     def remove(self, name: str) -> bool:
         """Remove a consumer; return whether it existed."""
         self._dirty[name] = None
         return self._by_name.pop(name, None) is not None
 
-    def make_room(self, now_ms: int, consumers_max: int) -> None:
-        """Remove the expired consumers; at the maximum number, also the idle ones."""
-        for is_over in (FeedConsumer.is_expired, FeedConsumer.is_idle):
-            for consumer in list(self):
-                if is_over(consumer, now_ms):
-                    self.remove(consumer.name)
-            if len(self) < consumers_max:
-                return
+    def remove_expired(self, now_ms: int) -> None:
+        """Remove the consumers without a commit for ``KEPT_TTLS`` idle TTLs."""
+        if now_ms < self._next_expiry_ms:
+            return
+        self._remove_each(lambda consumer: consumer.expires_ms <= now_ms)
+        expiries = (consumer.expires_ms for consumer in self._by_name.values())
+        self._next_expiry_ms = min(expiries, default=NEVER_MS)
+
+    def remove_idle(self, now_ms: int) -> None:
+        """Remove the idle consumers, to make room for a new one."""
+        self._remove_each(lambda consumer: consumer.is_idle(now_ms))
+
+    def _remove_each(self, is_over: Callable[[FeedConsumer], bool]) -> None:
+        for name in [name for name, consumer in self._by_name.items() if is_over(consumer)]:
+            self.remove(name)
 
     def held_back(self, now_ms: int) -> dict[int, int]:
         """Return the first sequence number that some consumer has not read, by partition."""
@@ -132,6 +144,7 @@ class FeedConsumers:
         for _, record in store.scan(CONSUMER, prefix_stop(CONSUMER)):
             consumer, _ = CONSUMER_RECORD.read(record)
             self._by_name[consumer.name] = consumer
+            self._next_expiry_ms = min(self._next_expiry_ms, consumer.expires_ms)
 
 
 @value

@@ -49,15 +49,26 @@ class TrimFeed(Idempotent):
 
 
 def commit_cursor(state: QueueState, command: CommitCursor) -> CountResult | Refusal:
-    """Store the cursor of a consumer, or remove the consumer; a cursor never moves back."""
+    """Store the cursor of a consumer, or remove the consumer; a cursor never moves back.
+
+    At the maximum number of consumers, a new consumer replaces the idle ones.
+    """
     consumers = state.consumers
-    consumers.make_room(state.now_ms, state.limits.consumers_max)
+    consumers.remove_expired(state.now_ms)
     if command.next_seq is None:
         return CountResult(int(consumers.remove(command.consumer)))
-    refusal = _refusal(state, command)
+    refusal = _refusal_of_position(state, command)
     if refusal is not None:
         return refusal
-    consumer = consumers.get(command.consumer) or FeedConsumer(command.consumer)
+    consumer = consumers.get(command.consumer)
+    if consumer is None:
+        most = state.limits.consumers_max
+        if len(consumers) >= most:
+            consumers.remove_idle(state.now_ms)
+        if len(consumers) >= most:
+            advice = "remove unused ones"
+            return total_refusal("consumers_max", most, "consumers of the change feed", advice)
+        consumer = FeedConsumer(command.consumer)
     for partition, seq in command.next_seq.items():
         consumer.next_seq[partition] = max(seq, consumer.next_seq.get(partition, 0))
     consumer.committed_ms = state.now_ms
@@ -66,8 +77,8 @@ def commit_cursor(state: QueueState, command: CommitCursor) -> CountResult | Ref
     return CountResult(1)
 
 
-def _refusal(state: QueueState, command: CommitCursor) -> Refusal | None:
-    """Return why a cursor cannot be stored, or None."""
+def _refusal_of_position(state: QueueState, command: CommitCursor) -> Refusal | None:
+    """Return a refusal if a cursor is not of this feed or is beyond the feed's end, or None."""
     feed = state.feed
     if command.feed_id and command.feed_id != feed.feed_id:
         text = "the cursor belongs to another feed; start from a cursor of this feed"
@@ -83,10 +94,6 @@ def _refusal(state: QueueState, command: CommitCursor) -> Refusal | None:
     if wrong:
         field, text = wrong[0]
         return Refusal(Reason.INVALID_FIELD, f"{field}: {text}", {"field": field}, tuple(wrong))
-    most = state.limits.consumers_max
-    if state.consumers.get(command.consumer) is None and len(state.consumers) >= most:
-        advice = "remove unused ones"
-        return total_refusal("consumers_max", most, "consumers of the change feed", advice)
     return None
 
 

@@ -143,7 +143,9 @@ class LeaderReaders:
     def consumer(self, name: str) -> ConsumerView | None:
         """Return a feed consumer; None if it does not exist or is expired."""
         found = self._state.consumers.get(name)
-        return None if found is None or found.is_expired(self._state.now_ms) else found.view()
+        if found is None or found.expires_ms <= self._state.now_ms:
+            return None
+        return found.view()
 
     def consumers(self) -> list[ConsumerView]:
         """Return the feed consumers that are not expired, in order of their names."""

@@ -40,6 +40,7 @@ from taskraft_service.queue.operations.settlements import Ack, Settle
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube
 from taskraft_service.queue.queue import Queue
+from tests.service.counted_calls import calls_of
 from tests.service.queue.memory_store import MemoryStore
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -437,6 +438,27 @@ def test_the_number_of_consumers_is_limited():
     (third,) = queue.apply(3, 5, [commit({0: 0}, "c")])
     assert third.count == 1, "the other consumers are idle"
     assert [one.name for one in queue.consumers()] == ["c"]
+
+
+def test_a_known_consumer_that_was_idle_keeps_its_position_at_the_maximum():
+    queue = Queue(MemoryStore(), Limits(consumers_max=1))
+    queue.apply(1, 0, [Startup(1, 0, "feed-id", 1), commit({0: 0}, "a", idle_ttl_ms=5)])
+    refused, kept = queue.apply(2, 6, [commit({9: 0}, "b"), commit({}, "a")])
+    assert (refused.reason, kept.count) == (Reason.INVALID_FIELD, 1)
+    assert [(one.name, dict(one.next_seq)) for one in queue.consumers()] == [("a", {0: 0})]
+
+
+def test_a_commit_does_not_look_at_the_other_consumers():
+    most = 200
+    queue = Queue(MemoryStore(), Limits(consumers_max=most))
+    names = [f"{number:03}" for number in range(most)]
+    commits = [commit({0: 0}, name, idle_ttl_ms=50) for name in names]
+    queue.apply(1, 0, [Startup(1, 0, "feed-id", 1), *commits])
+    assert calls_of(queue.apply, 2, 40, commits) < 100 * most
+    queue.apply(3, 101, commits[:1])
+    assert len(queue.consumers()) == most, "all have made a commit at 40 ms"
+    queue.apply(4, 140, commits[:1])
+    assert [one.name for one in queue.consumers()] == names[:1]
 
 
 def test_trimming_by_age_waits_for_consumers_but_trimming_by_size_does_not():

@@ -46,8 +46,6 @@ class NaiveFeed:
 
     def do_commitcursor(self, command: CommitCursor):
         self.consumers = self.kept_consumers()
-        if len(self.consumers) >= self.limits.consumers_max:
-            self.consumers = self.kept_consumers(ttls=1)
         name, positions = command.consumer, command.next_seq
         if positions is None:
             return CountResult(int(self.consumers.pop(name, None) is not None))
@@ -58,7 +56,9 @@ class NaiveFeed:
                 return Reason.INVALID_FIELD
         known = self.consumers.get(name)
         if not known and len(self.consumers) >= self.limits.consumers_max:
-            return Reason.LIMIT_REACHED
+            self.consumers = self.kept_consumers(ttls=1)
+            if len(self.consumers) >= self.limits.consumers_max:
+                return Reason.LIMIT_REACHED
         reached = dict(known.next_seq) if known else {}
         for partition, seq in positions.items():
             reached[partition] = max(seq, reached.get(partition, 0))
