@@ -253,12 +253,31 @@ def _show(state: QueueState, name: str, *, existed: bool) -> TubeResult | Refusa
 TUBE_ANSWER: Final = shown_answer(
     6, _show, Number("existed", "?"), Text("name", of="tube.name", to_end=True)
 )
+TUBE_ITEMS: Final = 5
+"""Number of items that stand for the creation, the drop or the truncation of a tube, each of which
+costs about as much as the put of so many tasks."""
+
+
+def _items(_command: CreateTube | DropTube | TruncateTube) -> int:
+    return TUBE_ITEMS
+
+
 DEFINITIONS: Final = (
     CommandDefinition(
-        CreateTube, create_tube, predict=predict_nothing, side=replicated, answer=TUBE_ANSWER
+        CreateTube,
+        create_tube,
+        predict=predict_nothing,
+        side=replicated,
+        answer=TUBE_ANSWER,
+        items=_items,
     ),
     CommandDefinition(
-        DropTube, drop_tube, predict=predict_nothing, side=replicated, answer=COUNT_ANSWER
+        DropTube,
+        drop_tube,
+        predict=predict_nothing,
+        side=replicated,
+        answer=COUNT_ANSWER,
+        items=_items,
     ),
     CommandDefinition(
         TruncateTube,
@@ -266,5 +285,6 @@ DEFINITIONS: Final = (
         predict=predict_nothing,
         side=side_of_name,
         answer=COUNT_ANSWER,
+        items=_items,
     ),
 )

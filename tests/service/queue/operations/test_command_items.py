@@ -3,6 +3,7 @@
 import pytest
 
 from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.operations.admin import Restart, Snatch
 from taskraft_service.queue.operations.batch import ExecuteBatch
 from taskraft_service.queue.operations.kick_bury_delete import Bury, Delete, Kick
@@ -12,6 +13,7 @@ from taskraft_service.queue.operations.selection import SCAN_ITEMS, ByFilter, By
 from taskraft_service.queue.operations.sessions import CloseSession, KeepSessions
 from taskraft_service.queue.operations.settlements import Ack, Settle
 from taskraft_service.queue.operations.take import Take
+from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 
 THREE = ByIds([1, 2, 3])
 
@@ -32,6 +34,9 @@ THREE = ByIds([1, 2, 3])
         (Restart("a", THREE), 3),
         (KeepSessions(["x", "y"]), 2),
         (CloseSession("x"), 1),
+        (CreateTube("a", TubeKind.FIFO, TubeOptions()), 5),
+        (DropTube("a"), 5),
+        (TruncateTube("a"), 5),
         (ExecuteBatch([Delete("a", THREE), Kick("a", count=9)]), 12),
     ],
     ids=lambda one: type(one).__name__,
