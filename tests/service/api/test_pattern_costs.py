@@ -14,6 +14,7 @@ from taskraft_service.access.caller import ANONYMOUS, AnonymousCaller
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.request_steps import RequestSteps
 from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.tasks import takes
 from taskraft_service.api.tasks.consumer_sources import ConsumerSources, check_wait
 from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tubes.readable_tubes import readable_tubes
@@ -96,6 +97,27 @@ def test_tasks_are_taken_from_hostile_patterns():
     runs, found = runs_of(handler._existing(call, ConsumerSources(request.sources)))
     assert found == []
     assert sum(runs) < 100 * 1_500
+
+
+@pytest.mark.parametrize("above", [0, 1])
+def test_a_take_from_many_tubes_is_encoded_in_a_turn_of_its_own(monkeypatch, above):
+    count = takes.TUBES_AT_ONCE + above
+    queue = Tubes(f"x{number}" for number in range(count))
+    request = pb.TakeTasksRequest(sources=sources_of(queue.names))
+    call = UnaryCall(request, b"", None, ANONYMOUS, 0.0)
+    handler = TakeHandler(None, SimpleNamespace(applied=queue), None, None, None, None, None)
+    monkeypatch.setattr(takes, "request_key", lambda _call: None)
+    encoded = []
+    monkeypatch.setattr(takes, "narrowed_take", lambda *args: encoded.append(args[2]))
+
+    async def taken(_call, _encoded):
+        return "applied"
+
+    monkeypatch.setattr(handler, "_taken", taken)
+    taking = handler._take_at_once(call, ConsumerSources(request.sources), 0.0)
+    runs, found = runs_of(taking, lambda run: (run(), len(encoded))[1])
+    assert found == ("applied", list(queue.names))
+    assert runs == ([0, 1] if above else [1])
 
 
 def test_a_take_lists_tubes_by_the_order_of_its_sources():

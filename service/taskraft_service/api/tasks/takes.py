@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
@@ -37,6 +38,10 @@ from taskraft_service.leader.waiting_consumer import ConsumerProfile
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.take import TakeResult
 from taskraft_service.turns import next_turn
+
+TUBES_AT_ONCE: Final = 300
+"""Number of tubes of a take above which the command is encoded in another turn of the event
+loop."""
 
 
 class TakeHandler:
@@ -161,6 +166,8 @@ class TakeHandler:
         if wait > 0 and not is_chosen and not request.request_id:
             return None, ()
         tubes = await self._existing(call, sources)
+        if len(tubes) > TUBES_AT_ONCE:
+            await next_turn()
         encoded = narrowed_take(request, sources, tubes, request.tasks_max or 1, request_key(call))
         applied = await self._taken(call, encoded)
         if wait <= 0 or is_chosen or result_of(applied, TakeResult).tasks:

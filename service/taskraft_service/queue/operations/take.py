@@ -264,11 +264,19 @@ def _show(state: QueueState, tokens: Sequence[int]) -> TakeResult:
     return TakeResult([task.view(state.body(task)) for task in tasks])
 
 
+TUBES_PER_ITEM: Final = 20
+"""Number of tubes of a take that count as one item, although the take may lease no task of them."""
+
+
+def _items(command: Take) -> int:
+    return max(command.tasks_max, len(command.tubes) // TUBES_PER_ITEM)
+
+
 DEFINITION: Final = CommandDefinition(
     Take,
     take,
     predict=predict_nothing,
     side=_side,
     answer=shown_answer(3, _show, Numbers("tokens", "Q", of=_tokens_of)),
-    items=lambda command: command.tasks_max,
+    items=_items,
 )

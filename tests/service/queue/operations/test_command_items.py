@@ -23,6 +23,7 @@ THREE = ByIds([1, 2, 3])
     [
         (Put("a", [NewTask(b"", 0)] * 4), 4),
         (Take(["a"], tasks_max=7), 7),
+        (Take(["a"] * 1_000, tasks_max=7), 50),
         (Settle([Ack([1, 2]), Ack([3])]), 3),
         (Kick("a", count=9), 9),
         (Kick("a", selector=THREE), 3),
