@@ -74,6 +74,10 @@ NAMES_MAX: Final = 1_000
 REQUEST_STEPS_MAX: Final = 1_000_000
 """Maximum number of steps of one request: names that are looked at, comparisons of names with
 patterns, and elements of lists. A million steps take about half a second of CPU time, in slices."""
+BYTES_PER_STEP: Final = 16
+"""Payload or result of a task that counts as one step: read from the store, copied and sent."""
+CONTENT_BYTES_MAX: Final = REQUEST_STEPS_MAX * BYTES_PER_STEP
+"""Content of tasks that one answer has at most, about 16 MB."""
 WAITING_NAMES_MIN: Final = 2_000
 """Minimum number of names with which the patterns of a consumer that waits are counted, because
 tubes can be created while the consumer waits."""

@@ -116,7 +116,7 @@ class OutcomeWaits:
                 continue
             ended = _as_ended(view)
             if ended is not None:
-                wait.known[task_id] = ended
+                wait.learn(task_id, ended)
             elif number is not None:
                 self._attach(wait, (number, task_id), task_id)
         self.tasks.add(len(wait.open), query.principal)
@@ -124,6 +124,9 @@ class OutcomeWaits:
 
     async def finish(self, wait: OutcomeWait, patience: float) -> list[TaskView | None]:
         """Wait, and return each task with its outcome; None for an unknown task.
+
+        Outcomes beyond ``CONTENT_BYTES_MAX`` of content have no content; the size of their contents
+        is in ``wait.dropped_bytes``.
 
         A task that has not ended after ``patience`` seconds has the outcome TIMEOUT. A task that
         has not ended when another task ended the wait has no outcome.
@@ -304,7 +307,7 @@ class OutcomeWaits:
             return
         self.tasks.add(-1, wait.query.principal)
         if awaited.outcome is not None:
-            wait.known[task_id] = awaited.outcome
+            wait.learn(task_id, awaited.outcome)
         if wait.is_over() and not wait.future.done():
             wait.future.set_result(None)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from taskraft_service.leader.principal_counts import PrincipalCounts
+from taskraft_service.limits import CONTENT_BYTES_MAX
 from taskraft_service.queue.entities.task_view import TaskView
 
 TaskKey: TypeAlias = tuple[int, int]
@@ -63,6 +64,22 @@ class OutcomeWait:
     future: asyncio.Future[None]
     known: dict[int, TaskView] = field(default_factory=dict)
     open: dict[AwaitedTask, int] = field(default_factory=dict)
+    dropped_bytes: int = 0
+    """Size of the contents of known outcomes that the wait did not keep."""
+    _kept_bytes: int = 0
+
+    def learn(self, task_id: int, view: TaskView) -> None:
+        """Add the outcome of a task; keep at most ``CONTENT_BYTES_MAX`` of content in total.
+
+        The first content that exceeds the maximum is not kept, and no later one.
+        """
+        content_bytes = view.content_bytes
+        if self.dropped_bytes or self._kept_bytes + content_bytes > CONTENT_BYTES_MAX:
+            self.dropped_bytes += content_bytes
+            view = view.without_content()
+        else:
+            self._kept_bytes += content_bytes
+        self.known[task_id] = view
 
     def is_over(self) -> bool:
         """Return whether the wait has its result."""

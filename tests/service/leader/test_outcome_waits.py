@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from taskraft_service.leader import waited_tasks
 from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.leader.outcome_waits import (
     EMPTIED_AT_ONCE,
@@ -65,6 +66,22 @@ async def test_outcomes_before_the_put_is_answered_are_kept(stage):
         wait = stage.outcomes.begin(OutcomeQuery("t", ids), expectation)
     assert await stage.finish(wait) == [TaskOutcome.EXPIRED] * 2
     assert not stage.queue.watch.tubes
+
+
+@pytest.mark.parametrize("ended_before", [0, 3, 5])
+async def test_a_wait_keeps_a_maximum_of_content_and_counts_the_rest(
+    stage, monkeypatch, ended_before
+):
+    monkeypatch.setattr(waited_tasks, "CONTENT_BYTES_MAX", 250)
+    ids = stage.put(*[b"x" * 100] * 4, b"small")
+    stage.do(Bury("t", ByIds(ids[:ended_before])))
+    wait = stage.outcomes.begin(OutcomeQuery("t", ids))
+    stage.do(Bury("t", ByIds(ids[ended_before:])))
+    views = await stage.outcomes.finish(wait, 5.0)
+    assert [len(view.body) for view in views] == [100, 100, 0, 0, 0]
+    assert {view.extras.outcome for view in views} == {TaskOutcome.BURIED_OUT}
+    assert wait.dropped_bytes == 205
+    assert sum(view.content_bytes for view in wait.known.values()) == 200
 
 
 async def test_only_new_tasks_of_the_tube_are_remembered(stage):

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from taskraft.v1 import error_pb2
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.languages.patterns import PatternSet
-from taskraft_service.limits import REQUEST_STEPS_MAX
+from taskraft_service.limits import BYTES_PER_STEP, REQUEST_STEPS_MAX
 from taskraft_service.turns import next_turn
 
 SLICE_STEPS: Final = 8_000
@@ -22,11 +22,6 @@ COMPILED_AT_ONCE: Final = 100
 """Number of patterns above which the comparison begins in the next turn of the event loop."""
 MESSAGE_STEPS: Final = 40
 """Number of steps that stand for building one message of an answer."""
-
-BYTES_PER_STEP: Final = 16
-"""Payload or result of a task that counts as one step: read from the store, copied and sent."""
-CONTENT_BYTES_MAX: Final = REQUEST_STEPS_MAX * BYTES_PER_STEP
-"""Content of tasks that one answer has at most, about 16 MB."""
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -16,7 +16,6 @@ from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.rpc.forwarding_metadata import CallOrigin
 from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
-from taskraft_service.api.rpc.request_steps import CONTENT_BYTES_MAX
 from taskraft_service.api.rpc.status import (
     CallRefused,
     error_message,
@@ -30,8 +29,9 @@ from taskraft_service.command_codecs.selector import selector_of
 from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.leader.outcome_waits import OutcomeWaits
 from taskraft_service.leader.waited_tasks import OutcomeQuery, OutcomeWait, WaitedTasks
+from taskraft_service.limits import CONTENT_BYTES_MAX
 from taskraft_service.queue.entities.refusal import Refusal
-from taskraft_service.queue.entities.task_view import Extras, TaskView
+from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.queue import Queue
 
@@ -70,8 +70,11 @@ class OutcomeHandlers:
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
         queue = self._reader.queues.queue_of(request.tube)
-        found = select_with_failed(queue, request.tube, selector)
-        ids = [one.id for one in found if not isinstance(one, Refusal)]
+        found = [
+            one if isinstance(one, Refusal) else one.id  # the wait must not keep the contents
+            for one in select_with_failed(queue, request.tube, selector)
+        ]
+        ids = [one for one in found if not isinstance(one, Refusal)]
         check_waited_tasks(self._outcomes.tasks, len(ids), call.caller.name)
         progress = request.until == pb.WaitTasksRequest.PROGRESS
         query = OutcomeQuery(request.tube, ids, request.any, progress, call.caller.name)
@@ -82,20 +85,21 @@ class OutcomeHandlers:
             wait_seconds = 0
         ended = iter(await self._outcomes.finish(wait, wait_seconds))
         views = [None if isinstance(one, Refusal) else next(ended) for one in found]
-        call.steps.count_content(sum([view.content_bytes for view in views if view is not None]))
+        kept_bytes = sum([view.content_bytes for view in views if view is not None])
+        call.steps.count_content(kept_bytes + wait.dropped_bytes)
         return self._encode_waited(call, found, views, gone)
 
     def _encode_waited(
         self,
         call: UnaryCall[pb.WaitTasksRequest],
-        found: Sequence[TaskView | Refusal],
+        found: Sequence[int | Refusal],
         views: Sequence[TaskView | None],
         gone: Mapping[int, task_pb2.Task],
     ) -> bytes:
         """Return an encoded WaitTasksResponse.
 
-        ``found`` has the tasks before the wait, ``views`` the tasks after it, and ``gone`` the
-        tasks without a record by item.
+        ``found`` has the ids of the tasks before the wait, ``views`` the tasks after it, and
+        ``gone`` the tasks without a record by item.
         """
         answer = pb.WaitTasksResponse()
         tube, wall_offset_ms = call.request.tube, self._reader.wall_offset_ms
@@ -109,7 +113,7 @@ class OutcomeHandlers:
             elif isinstance(one, Refusal):
                 answer.errors.add(item=item, error=error_message(one))
             else:
-                answer.errors.append(task_not_found(item, one.id))
+                answer.errors.append(task_not_found(item, one))
         return answer.SerializeToString() + b"".join(parts)
 
     async def put_and_wait(
@@ -155,7 +159,7 @@ class OutcomeHandlers:
             shown = visible_task(view, tube, caller)
             content_bytes += shown.content_bytes
             if content_bytes > CONTENT_BYTES_MAX:
-                shown = without_content(shown)
+                shown = shown.without_content()
             parts += encode_tasks(
                 [shown], _OUTCOMES, self._reader.wall_offset_ms, shorten_session=True
             )
@@ -258,29 +262,7 @@ def visible_task(view: TaskView, tube: str, caller: Caller) -> TaskView:
     """
     if view.tube == tube or caller.may(Verb.READ, view.tube):
         return view
-    return without_content(view)
-
-
-def without_content(view: TaskView) -> TaskView:
-    """Return a task with its tube, id, state and outcome only."""
-    return TaskView(
-        tube=view.tube,
-        id=view.id,
-        body=b"",
-        state=view.state,
-        token=0,
-        lease_until_ms=0,
-        attempt=0,
-        created_ms=0,
-        since_ms=0,
-        visible_at_ms=0,
-        expire_at_ms=0,
-        session_id="",
-        priority=0,
-        ttr_ms=0,
-        ttl_ms=0,
-        extras=Extras(outcome=view.extras.outcome),
-    )
+    return view.without_content()
 
 
 def task_element(field: int, task: task_pb2.Task) -> bytes:

@@ -191,3 +191,24 @@ class TaskView:
         said = len(failure.message.encode()) if failure is not None else 0
         said += sum([len(one.message.encode()) for one in extras.failures])
         return len(self.body) + len(result or b"") + said
+
+    def without_content(self) -> TaskView:
+        """Return the task with its tube, id, state and outcome only."""
+        return TaskView(
+            tube=self.tube,
+            id=self.id,
+            body=b"",
+            state=self.state,
+            token=0,
+            lease_until_ms=0,
+            attempt=0,
+            created_ms=0,
+            since_ms=0,
+            visible_at_ms=0,
+            expire_at_ms=0,
+            session_id="",
+            priority=0,
+            ttr_ms=0,
+            ttl_ms=0,
+            extras=Extras(outcome=self.extras.outcome),
+        )

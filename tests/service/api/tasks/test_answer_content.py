@@ -14,6 +14,7 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc import request_steps
 from taskraft_service.api.tasks import outcomes
+from taskraft_service.leader import waited_tasks
 from taskraft_service.limits import LIST_BYTES_MAX, STORED_PAYLOAD_BYTES_MAX
 from taskraft_service.queue.state.working_set import SMALL_PAYLOAD_BYTES_MAX
 from tests.service.conftest import create, put, reason_of, take
@@ -31,6 +32,7 @@ def _few_steps(monkeypatch):
     monkeypatch.setattr(request_steps, "BYTES_PER_STEP", 1)
     monkeypatch.setattr(request_steps, "REQUEST_STEPS_MAX", most)
     monkeypatch.setattr(outcomes, "CONTENT_BYTES_MAX", most)
+    monkeypatch.setattr(waited_tasks, "CONTENT_BYTES_MAX", most)
 
 
 async def refused(answer):
