@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import ClassVar, Final, Protocol, TypeVar
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
@@ -34,14 +34,23 @@ class Offers(Protocol):
         """Return the entries of about ``count`` tasks that will be taken next."""
 
 
+class OffersOfTypes(NamedTuple):
+    """The orders of the types that a take asked for."""
+
+    orders: Sequence[OrderedIndex]
+    added: Sequence[tuple[OrderedIndex, OrderKey]]
+    """The entries that were added since, each with the order of its type, which may be another
+    type; grows until a take asks again."""
+
+
 class OffersByType(Protocol):
     """The entries that a tube offers, in a separate order for each task type."""
 
     has_any: bool
     """Whether the tube ever had a ready task with a type; part of the tube's record."""
 
-    def ask(self, types: Sequence[str]) -> list[OrderedIndex]:
-        """Return the orders of the given types; they become invalid when another entry changes."""
+    def ask(self, types: Sequence[str]) -> OffersOfTypes:
+        """Return the orders of the given types, which are valid until the next ``collect``."""
 
 
 class ReadyOrder(Offers, Protocol[TaskT_contra]):

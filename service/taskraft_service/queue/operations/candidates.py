@@ -8,15 +8,15 @@ or ends. Views can therefore be stacked, and tasks that a take skips keep their 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heapify, heappop, heapreplace, merge
+from heapq import heapify, heappop, heappush, heapreplace, merge
 from typing import Final
 
 from taskraft_service.queue.entities.life_cycle import Operation
-from taskraft_service.queue.entities.ready_tasks import Offers
+from taskraft_service.queue.entities.ready_tasks import Offers, OffersOfTypes
 from taskraft_service.queue.entities.task_state import READY, TaskOutcome
 from taskraft_service.queue.entities.tube import QueueTask, QueueTube
 from taskraft_service.queue.state.queue_state import QueueState
-from taskraft_service.queue.store.ordered_index import NOTHING, OrderedIndex, OrderKey
+from taskraft_service.queue.store.ordered_index import NOTHING, OrderKey
 from taskraft_service.queue.transitions.endings import end
 from taskraft_service.queue.transitions.transition import leave_order
 
@@ -25,18 +25,48 @@ LANE_END: Final[OrderKey] = (0, (1 << 63) - 1, (1 << 64) - 2)
 
 
 class OfTypes:
-    """The ready tasks of some types; the cost of each operation grows with the number of types."""
+    """The ready tasks of some types.
 
-    __slots__ = ("_orders",)
+    ``least`` costs the logarithm of the number of types, each other operation the number of types.
 
-    def __init__(self, orders: Sequence[OrderedIndex]) -> None:
-        """``orders``: the order of the ready tasks of each type."""
-        self._orders = orders
+    ``_heap`` has an entry of each order that is not empty, with the position of the order. The
+    entry is the least of its order, or less if the least was removed. ``least`` replaces removed
+    entries, and inserts the entries that were added.
+
+    Args:
+        asked: the orders of the types.
+    """
+
+    __slots__ = ("_added", "_added_count", "_heap", "_orders", "_places")
+
+    def __init__(self, asked: OffersOfTypes) -> None:
+        self._orders = asked.orders
+        self._added = asked.added
+        self._added_count = len(asked.added)
+        """Number of the added entries that ``_heap`` has."""
+        self._places = {order: place for place, order in enumerate(asked.orders)}
+        leasts = [(order.least(), place) for order, place in self._places.items()]
+        self._heap = [(least, place) for least, place in leasts if least is not None]
+        heapify(self._heap)
 
     def least(self) -> OrderKey | None:
         """Return the entry of the next task to take, or None."""
-        leasts = [least for order in self._orders if (least := order.least()) is not None]
-        return min(leasts, default=None)
+        heap = self._heap
+        while self._added_count < len(self._added):
+            order, added = self._added[self._added_count]
+            self._added_count += 1
+            if order in self._places:
+                heappush(heap, (added, self._places[order]))
+        while heap:
+            entry, place = heap[0]
+            least = self._orders[place].least()
+            if least == entry:
+                return entry
+            if least is None:
+                heappop(heap)
+            else:
+                heapreplace(heap, (least, place))
+        return None
 
     def ordered(self, after: OrderKey = NOTHING) -> Iterator[OrderKey]:
         """Yield the entries after ``after``, in order.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import ClassVar
 
+from taskraft_service.queue.entities.ready_tasks import OffersOfTypes
 from taskraft_service.queue.entities.task_codec import read_type
 from taskraft_service.queue.entities.tube import QueueTask
 from taskraft_service.queue.entities.tube_options import TubeOptions
@@ -30,6 +31,7 @@ class TypedOrders:
     """
 
     __slots__ = (
+        "_added",
         "_asked",
         "_limits",
         "_number",
@@ -60,6 +62,8 @@ class TypedOrders:
         self._stored = stored
         self._orders: dict[str, OrderedIndex] = {}
         """Indexes by type, the least recently requested first."""
+        self._added: list[tuple[OrderedIndex, OrderKey]] | None = None
+        """Entries that were added since the last ``ask``; None: no take asked since ``collect``."""
         self._asked: set[str] = set()
         """Types that a take requested since their index was opened."""
         self.has_any = False
@@ -69,20 +73,23 @@ class TypedOrders:
         """Add an entry to the order of a type; does nothing without a type."""
         if task_type:
             self.has_any = True
-            self._order(task_type).add(entry)
+            order = self._order(task_type)
+            order.add(entry)
+            if self._added is not None:
+                self._added.append((order, entry))
 
     def discard(self, task_type: str, entry: OrderKey) -> None:
         """Remove an entry from the order of a type; do nothing if it is missing."""
         if task_type and self.has_any:
             self._order(task_type).discard(entry)
 
-    def ask(self, types: Sequence[str]) -> list[OrderedIndex]:
+    def ask(self, types: Sequence[str]) -> OffersOfTypes:
         """Return the indexes of the given types, and keep the indexes in memory.
 
-        The indexes are valid until the order of another type changes.
+        The indexes are valid until the next ``collect``.
         """
         if not self.has_any:
-            return []
+            return OffersOfTypes((), ())
         wanted = dict.fromkeys(types)
         wanted.pop("", None)  # tasks without a type are in no index
         for name in wanted:
@@ -90,7 +97,8 @@ class TypedOrders:
             del self._orders[name]
             self._orders[name] = order
         self._asked.update(wanted)
-        return [self._orders[name] for name in wanted]
+        self._added = []
+        return OffersOfTypes([self._orders[name] for name in wanted], self._added)
 
     def type_of(self, task_id: int) -> str:
         """Return the type of a task, from memory or from the store."""
@@ -122,6 +130,7 @@ class TypedOrders:
         ``ready`` is the number of READY tasks of the tube.
         """
         self._stored = ready > 0
+        self._added = None
         left: list[OrderKey] = []
         surplus = len(self._asked) - self._limits.types_max
         for name, order in list(self._orders.items()):

@@ -5,18 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict
 from taskraft_service.queue.entities.retry_policy import Position
 from taskraft_service.queue.entities.tube_driver import Placement
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.candidates import OfTypes
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.take import Take
 from taskraft_service.queue.operations.tubes import CreateTube
+from taskraft_service.queue.orders.plain_order import TypedOrders
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store.keys import TASK, TYPED_ORDER, WAITING_ORDER
+from tests.service.counted_calls import counted_calls
 from tests.service.queue.memory_store import MemoryStore
 
 OFTEN_SERVED = tuple(sorted((f"1/{place}", 2) for place in range(51)))
@@ -155,6 +160,46 @@ def test_tasks_of_several_types_come_in_the_order_of_the_tube():
     assert desk.take(types=["b", "a", "b"]) == [("mail", ids[place]) for place in (3, 0, 1, 4)]
     assert desk.take(types=["a", "b"]) == []
     assert desk.take(types=["c", "", "none"]) == [("mail", ids[2])]
+
+
+@KINDS
+def test_a_take_of_many_types_does_not_look_at_each_type_for_each_task(kind, options):
+    types = [f"type {number}" for number in range(64)]
+    desk = Desk(kind, limits=Limits(), **options)
+    ids = [task_id for name in types * 20 for task_id in desk.put(1, type=name)]
+    take = Take(("mail",), tasks_max=1_000, types=types)
+    with counted_calls() as counted:
+        (answer,) = desk.do(take)
+    assert [task.id for task in answer.tasks] == ids[:1_000]
+    assert counted.calls < 80 * 1_000
+
+
+@given(st.data())
+def test_the_least_of_some_types_is_the_least_of_their_orders(data):
+    """The orders spill and refill, and change in any way between two questions."""
+    names = "abcd"
+    limits = Limits(head_entries_max=4, type_entries_max=2)
+    types = TypedOrders(1, MemoryStore(), limits, {}, stored=False)
+    entries = st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(1, 30))
+    type_of = {}
+
+    def change():
+        entry = data.draw(entries)
+        if entry in type_of:
+            types.discard(type_of.pop(entry), entry)
+        else:
+            type_of[entry] = data.draw(st.sampled_from(names))
+            types.add(type_of[entry], entry)
+
+    for _ in range(data.draw(st.integers(1, 20))):
+        change()
+    asked = types.ask(data.draw(st.sampled_from(("a", "abc", "abcd", "ca"))))
+    of_types = OfTypes(asked)
+    for _ in range(data.draw(st.integers(0, 30))):
+        leasts = [order.least() for order in asked.orders]
+        assert of_types.least() == min([one for one in leasts if one is not None], default=None)
+        for _ in range(data.draw(st.integers(0, 3))):
+            change()
 
 
 def test_urgent_tasks_are_found_by_type_and_across_tubes():
