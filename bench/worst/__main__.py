@@ -70,9 +70,13 @@ class LongRuns:
 
 
 async def measure(
-    stage: Stage, nodes: Sequence[Node], puts: BackgroundPuts, only: list[str]
+    stage: Stage, nodes: Sequence[Node], puts: BackgroundPuts, only: list[str], at_once: int
 ) -> None:
-    """Measure each method, and print one line for it."""
+    """Measure each method, and print one line for it.
+
+    The request is sent ``at_once`` times at the same instant. A repeated request may be refused,
+    for example because its leases have ended.
+    """
     for method in methods_of_the_contract():
         if only and method.name not in only:
             continue
@@ -80,11 +84,9 @@ async def measure(
         await asyncio.to_thread(puts.wait_for, PUTS_AFTER)
         before, _ = LongRuns.read(nodes), puts.taken()
         began = time.perf_counter()
-        outcome = "OK"
-        try:
-            await call(stage.channel, method, request)
-        except grpc.aio.AioRpcError as error:
-            outcome = error.code().name
+        calls = [call(stage.channel, method, request) for _ in range(at_once)]
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        outcome = _outcome(ended[0])
         took_ms = (time.perf_counter() - began) * 1_000
         took_puts_ms = puts.taken()
         await asyncio.to_thread(puts.wait_for, PUTS_AFTER)
@@ -99,7 +101,22 @@ async def measure(
         )
 
 
-async def run(leader: Node, nodes: Sequence[Node], size: Size, only: list[str]) -> None:
+def _outcome(ended: object) -> str:
+    """Return the status code of a call.
+
+    Raises:
+        BaseException: the call failed without a status.
+    """
+    if isinstance(ended, grpc.aio.AioRpcError):
+        return ended.code().name
+    if isinstance(ended, BaseException):
+        raise ended
+    return "OK"
+
+
+async def run(
+    leader: Node, nodes: Sequence[Node], size: Size, only: list[str], at_once: int
+) -> None:
     """Fill the cluster, and measure the methods."""
     options = (("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),)
     async with grpc.aio.insecure_channel(leader.address, options=options) as channel:
@@ -116,7 +133,7 @@ async def run(leader: Node, nodes: Sequence[Node], size: Size, only: list[str]) 
             with puts.going_on():
                 await asyncio.to_thread(puts.wait_for, BASELINE_PUTS)
                 print(f"puts before: {latency_line(puts.taken())}", flush=True)
-                await measure(stage, nodes, puts, only)
+                await measure(stage, nodes, puts, only, at_once)
         waking.cancel()
         with suppress(asyncio.CancelledError):
             await waking
@@ -134,6 +151,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=WORST, default=[], help="measure some methods")
     parser.add_argument("--objects", type=int, default=10_000, help="number of each object")
     parser.add_argument("--tasks", type=int, default=1_000_000)
+    parser.add_argument("--at-once", type=int, default=1, help="number of equal calls at once")
     arguments = parser.parse_args(words)
     objects = arguments.objects
     size = Size(objects, objects, objects, objects, arguments.tasks)
@@ -142,7 +160,7 @@ def main(words: Sequence[str] | None = None) -> None:
         LocalCluster(3, Path(folder, "cluster")) as cluster,
     ):
         leader = cluster.wait_ready()
-        asyncio.run(run(leader, cluster.nodes, size, arguments.only))
+        asyncio.run(run(leader, cluster.nodes, size, arguments.only, arguments.at_once))
         after = cluster.wait_ready()
         print("the same leader" if after is leader else "ANOTHER LEADER")
 

@@ -211,7 +211,7 @@ async def test_other_work_runs_while_a_long_request_is_hashed(node, call, monkey
     async def hash_in_parts(request, raw):
         turns = count_turns()
         found = await encoded_command.request_hash_in_parts(request, raw)
-        hashed.append((turns.count, found == encoded_command.request_hash(request, raw)))
+        hashed.append((turns.count >= 3, found == encoded_command.request_hash(request, raw)))
         turns.is_over = True
         return found
 
@@ -226,7 +226,7 @@ async def test_other_work_runs_while_a_long_request_is_hashed(node, call, monkey
         for _ in range(2):
             assert await call.refusal(name, request, request_id=name) == ""
         assert await call.refusal(name, ON_TASKS[name], request_id=name) == "REQUEST_ID_REUSED"
-    assert hashed == [(3, True)] * 4
+    assert hashed == [(True, True)] * 4
     assert node.queue.total_statistics().total == 8
 
 

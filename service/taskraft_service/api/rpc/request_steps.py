@@ -46,12 +46,16 @@ class RequestSteps:
         if self.taken > REQUEST_STEPS_MAX:
             raise self._refusal("name fewer patterns, or patterns that begin or end differently")
 
-    def count_content(self, content_bytes: int) -> None:
+    def count_content(self, content_bytes: int, tasks: int) -> None:
         """Count the payloads and results of tasks before they are read or sent.
+
+        The content of one task is never too much, because no request could read it otherwise.
 
         Raises:
             CallRefused: TOO_MANY_STEPS.
         """
+        if tasks == 1:
+            return
         self.taken += content_bytes // BYTES_PER_STEP
         if self.taken > REQUEST_STEPS_MAX:
             raise self._refusal(

@@ -86,7 +86,7 @@ class OutcomeHandlers:
         ended = iter(await self._outcomes.finish(wait, wait_seconds))
         views = [None if isinstance(one, Refusal) else next(ended) for one in found]
         kept_bytes = sum([view.content_bytes for view in views if view is not None])
-        call.steps.count_content(kept_bytes + wait.dropped_bytes)
+        call.steps.count_content(kept_bytes + wait.dropped_bytes, len(ids))
         return self._encode_waited(call, found, views, gone)
 
     def _encode_waited(

@@ -45,7 +45,7 @@ from taskraft_service.queue.entities.filter import scanned_tasks
 from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.entities.tube_options import TubeView
-from taskraft_service.queue.operations.selection import ByFilter
+from taskraft_service.queue.operations.selection import ByFilter, at_most
 from taskraft_service.queue.reading.task_listing import Listing, Passed, Rest, Window
 from taskraft_service.turns import next_turn
 
@@ -108,7 +108,8 @@ class TaskReadHandlers:
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
         queue = self._reader.queues.queue_of(request.tube)
-        call.steps.count_content(queue.content_bytes(request.tube, selector))
+        content_bytes = queue.content_bytes(request.tube, selector)
+        call.steps.count_content(content_bytes, at_most(selector))
         found = queue.select_tasks(request.tube, selector)
         answer = pb.GetTasksResponse(
             revision=queue.applied_index, now_ms=self._reader.wall_now_ms()

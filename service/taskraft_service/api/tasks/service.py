@@ -250,7 +250,8 @@ class TaskService:
             request = own_settlements(self._reader.queues, request, call.caller)
         queues = self._reader.queues
         if request.return_tasks:
-            call.steps.count_content(returned_bytes(queues, request))
+            tasks = sum([len(one.tokens) for one in request.settlements])
+            call.steps.count_content(returned_bytes(queues, request), tasks)
         leased = leased_tasks(queues, request) if request.return_tasks else ()
         applied = await self._executor.execute_changed(SETTLE, call, request)
         result = result_of(applied, SettleResult)
