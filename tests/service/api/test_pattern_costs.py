@@ -4,6 +4,7 @@ The tests count calls of functions, so that the speed of the machine does not ma
 is one that stopped a node before its steps were counted.
 """
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -227,10 +228,11 @@ def test_a_consumer_of_all_tubes_is_added_in_short_runs():
     assert len(runs) > 5
 
 
-def test_a_consumer_that_leaves_while_it_is_added_waits_on_no_tube():
+async def test_a_consumer_that_leaves_while_it_is_added_waits_on_no_tube():
     waiters = Waiters(Board(**dict.fromkeys(SHORT.names, 0)))
     consumer = Consumer("*")
     waiters.add(consumer)
     waiters.remove(consumer)
     assert not waiters.add_more(consumer)
+    await asyncio.sleep(0)
     assert waiters._tubes == {}
