@@ -18,6 +18,8 @@ from bench.worst.requests import WORST
 from bench.worst.stage import Size, Stage
 from taskraft_service.api.rpc.list_maxima import LIST_MAXIMA
 from taskraft_service.clock.cluster_clock import NodeClocks
+from taskraft_service.machine.collect_policy import CollectPolicy
+from taskraft_service.memory_node import memory_machine
 from taskraft_service.memory_node.memory_node import MemoryNode
 from tests.service.api.field_rules import is_map
 from tests.service.counted_calls import counted_calls
@@ -64,10 +66,24 @@ class LongestRun:
         events.Handle._run = self._run
 
 
+NEVER = 1 << 60
+
+
 @pytest.fixture(scope="module")
 def stage():
-    """The event loop of a node, a client with many objects in the node, and its state machine."""
+    """The event loop of a node, a client with many objects in the node, and its state machine.
+
+    The machine writes no batch by itself, because a node in memory writes without steps.
+    """
     loop = asyncio.new_event_loop()
+    pace = CollectPolicy(NEVER, NEVER, NEVER, NEVER, NEVER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_machine, "_PACE", pace)
+        yield from filled_stage(loop)
+    loop.close()
+
+
+def filled_stage(loop):
 
     async def filled():
         node = MemoryNode(NodeClocks())
@@ -84,7 +100,6 @@ def stage():
 
     yield loop, *loop.run_until_complete(filled())
     loop.run_until_complete(end())
-    loop.close()
 
 
 def test_each_method_of_the_contract_has_a_request():

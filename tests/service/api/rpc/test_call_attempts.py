@@ -5,6 +5,7 @@ import grpc.aio
 import pytest
 
 from taskraft.v1 import error_pb2
+from taskraft_service.access.caller import ANONYMOUS
 from taskraft_service.api.rpc.calls_at_leader import CallAttempts, ThisNodeLeads
 from taskraft_service.api.rpc.endpoint import GrpcEndpoint
 from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
@@ -59,6 +60,9 @@ class Method:
 
 
 class Context:
+    def peer(self):
+        return "ipv4:127.0.0.1:1"
+
     def time_remaining(self):
         return None
 
@@ -74,7 +78,9 @@ def answered(code):
 async def error_of_call(forwarder, method):
     endpoint = GrpcEndpoint(forwarder, call_load(), [].append)
     with pytest.raises(Exception) as raised:  # noqa: PT011 - the error is what the tests compare
-        await endpoint._execute("/taskraft.v1.TaskService/PutTasks", method, b"", Context(), None)
+        await endpoint._execute(
+            "/taskraft.v1.TaskService/PutTasks", method, b"", Context(), ANONYMOUS
+        )
     return raised.value
 
 
