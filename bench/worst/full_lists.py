@@ -37,7 +37,7 @@ def patterns(names: int, most: int) -> list[str]:
 
 
 def with_tubes(found: Sequence[str], stage: Stage, length: int) -> list[str]:
-    """Return a list of a length: some names or patterns, and then names of tubes, repeated."""
+    """Fill a list of names or patterns up to ``length`` with names of tubes, which may repeat."""
     rest = length - len(found)
     return [*found, *(f"tube.{number % stage.size.tubes:05}" for number in range(rest))]
 

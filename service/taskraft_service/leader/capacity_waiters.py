@@ -9,7 +9,6 @@ leader.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Final
 from taskraft_service.leader.command_submitter import LeaderOverloaded, NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.sliced_calls import ENDED_AT_ONCE, SlicedCalls
+from taskraft_service.machine.sliced_checks import SlicedChecks
 
 WAITING_PUTS_MAX: Final = 10_000
 """Maximum number of waiting puts on this node."""
@@ -66,11 +66,7 @@ class CapacityWaiters:
     def __init__(self, queues: QueueLocator) -> None:
         self._queues = queues
         self._queued: dict[str, dict[WaitingPut, None]] = {}
-        self._to_check: deque[str] = deque()
-        """Tubes that the current check has not reached."""
-        self._is_changed = False
-        """Whether entries were applied after the current check began."""
-        self._is_scheduled = False
+        self._checks = SlicedChecks(self._queued, self._wake_tube, CHECKED_AT_ONCE)
         self._redirected: SlicedCalls[WaitingPut] = SlicedCalls(ENDED_AT_ONCE)
         self.count = 0
         """Number of waiting puts."""
@@ -104,27 +100,12 @@ class CapacityWaiters:
 
     def applied(self, _now_ms: int) -> None:
         """Wake puts that now fit, later; called after each slice of applied entries."""
-        self._is_changed = True
-        self._schedule()
+        self._checks.changed()
 
-    def _schedule(self) -> None:
-        if self._queued and not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._check_some)
-
-    def _check_some(self) -> None:
-        """Check some tubes, and the other tubes in later turns of the event loop."""
-        self._is_scheduled = False
-        if not self._to_check:
-            self._is_changed = False
-            self._to_check.extend(self._queued)
-        left = CHECKED_AT_ONCE
-        while self._to_check and left > 0:
-            tube = self._to_check.popleft()
-            if tube in self._queued:
-                left -= self._wake_first(tube, self._queued[tube])
-        if self._to_check or self._is_changed:
-            self._schedule()
+    def _wake_tube(self, tube: str) -> int:
+        """Wake the first puts of a tube; return the number of checked puts, at least 1."""
+        queued = self._queued.get(tube)
+        return self._wake_first(tube, queued) if queued else 1
 
     def _wake_first(self, tube: str, queued: dict[WaitingPut, None]) -> int:
         """Wake as many of the first puts of a tube as fit together into its free capacity.

@@ -30,7 +30,7 @@ the time of one step."""
 
 
 def scan_steps(*tables: Sized) -> int:
-    """Return the number of steps for the common names of some tables."""
+    """Return the number of steps of a search for the names that all these tables have."""
     return 1 + min(map(len, tables)) // NAMES_PER_STEP
 
 

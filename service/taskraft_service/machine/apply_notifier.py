@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
+
+from taskraft_service.machine.sliced_checks import SlicedChecks
 
 CHECKED_AT_ONCE: Final = 100
 """Maximum number of conditions that are checked in one turn of the event loop."""
@@ -19,10 +20,7 @@ class ApplyNotifier:
     def __init__(self) -> None:
         self.waiting: dict[_Wait, None] = {}
         """The conditions, and the futures of the coroutines that wait."""
-        self._to_check: deque[_Wait] = deque()
-        self._is_changed = False
-        """Whether entries were applied after the last check of all conditions began."""
-        self._is_scheduled = False
+        self._checks = SlicedChecks(self.waiting, self._wake_if_true, CHECKED_AT_ONCE)
         self.ended = False
         """Whether the node is stopping, so that no coroutine may wait."""
 
@@ -33,26 +31,13 @@ class ApplyNotifier:
 
     def applied(self, _now_ms: int) -> None:
         """Check all conditions, later; called after each slice of applied entries."""
-        self._is_changed = True
-        self._schedule()
+        self._checks.changed()
 
-    def _schedule(self) -> None:
-        if self.waiting and not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._check_some)
-
-    def _check_some(self) -> None:
-        """Check conditions, and the other conditions in later turns of the event loop."""
-        self._is_scheduled = False
-        if not self._to_check:
-            self._is_changed = False
-            self._to_check.extend(self.waiting)
-        for _ in range(min(CHECKED_AT_ONCE, len(self._to_check))):
-            is_so, future = self._to_check.popleft()
-            if not future.done() and (self.ended or is_so()):
-                future.set_result(None)
-        if self._to_check or self._is_changed:
-            self._schedule()
+    def _wake_if_true(self, wait: _Wait) -> int:
+        is_so, future = wait
+        if not future.done() and (self.ended or is_so()):
+            future.set_result(None)
+        return 1
 
     async def wait_for(self, is_so: Callable[[], bool], patience: float) -> bool:
         """Wait at most ``patience`` seconds for a condition; return whether it holds."""

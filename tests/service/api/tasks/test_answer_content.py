@@ -138,10 +138,10 @@ async def test_pages_of_groups_and_schedules_end_after_a_size(node):
         assert len(getattr(second, field)) >= 4
 
 
-@pytest.mark.parametrize("kept", [0, 1])
-async def test_a_graph_counts_the_content_that_it_reads(node, monkeypatch, kept):
-    """The graph is truncated when the neighbours that it has read are large."""
-    if kept:
+@pytest.mark.parametrize("is_small", [False, True])
+async def test_a_graph_counts_the_content_that_it_reads(node, monkeypatch, is_small):
+    """The graph is truncated if the neighbours have more content than the maximum."""
+    if is_small:
         monkeypatch.setattr("taskraft_service.api.tasks.task_graph.NEIGHBOUR_BYTES", 100)
         monkeypatch.setattr("taskraft_service.api.tasks.task_graph.NEIGHBOURS_MAX", 20)
     await create(node, kind=tube_service_pb2.Tube.FIFOTTL)
@@ -154,6 +154,6 @@ async def test_a_graph_counts_the_content_that_it_reads(node, monkeypatch, kept)
         headers={"h": b"1"},
     )
     graph = await node.tasks.GetTaskGraph(pb.GetTaskGraphRequest(tube="emails", id=1))
-    assert (len(graph.tasks), graph.truncated) == ((3, True) if kept else (6, False))
+    assert (len(graph.tasks), graph.truncated) == ((3, True) if is_small else (6, False))
     assert [one.spec.payload for one in graph.tasks] == [b""] * len(graph.tasks)
     assert graph.tasks[1].spec.headers["h"] == b"1"

@@ -228,8 +228,9 @@ def test_a_group_that_ended_long_ago_does_not_count(restarts):
     assert kept(node) == ["a2", "a3"]
 
 
-TOTALS = {"bulk_sweeps_share_max": "bulk_sweeps_open_max"}
-"""Limits of the cluster whose names differ from those of the shares."""
+CLUSTER_LIMITS = {"bulk_sweeps_share_max": "bulk_sweeps_open_max"}
+"""Name of the limit of the whole cluster by the name of the limit of one principal, where the names
+differ in more than ``_share``."""
 
 
 def test_one_principal_leaves_a_quarter_to_others():
@@ -237,9 +238,9 @@ def test_one_principal_leaves_a_quarter_to_others():
     shares = [name for name in OBJECT_LIMITS if name.endswith("_share_max")]
     assert {name.removesuffix("_share_max") for name in shares} == {*KINDS, "bulk_sweeps"}
     for name in shares:
-        total = getattr(limits, TOTALS.get(name) or name.replace("_share_max", "_max"))
+        total = getattr(limits, CLUSTER_LIMITS.get(name) or name.replace("_share_max", "_max"))
         assert getattr(limits, name) <= total * 3 // 4
-        assert name in TOTALS or getattr(limits, name) > 10_000
+        assert name in CLUSTER_LIMITS or getattr(limits, name) > 10_000
 
 
 def test_the_documentation_shows_the_limits():

@@ -718,8 +718,8 @@ class SettleTasksRequest(_message.Message):
     principal alone is the scope. At most 128 bytes.
     """
     return_tasks: _builtins.bool
-    """True: return the tasks in SettleTasksResponse.tasks. Payloads and results of more than 16 MB in
-    all are then refused with TOO_MANY_STEPS. Not allowed in a batch.
+    """True: return the tasks in SettleTasksResponse.tasks. Payloads and results of several tasks with
+    more than 16 MB in all are then refused with TOO_MANY_STEPS. Not allowed in a batch.
     """
     @_builtins.property
     def settlements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Settlement]:
@@ -1258,7 +1258,8 @@ class GetTasksRequest(_message.Message):
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
         """Ids or unique keys, at most 1 000. Filters are refused; use ListTasks. Payloads and results of
-        more than 16 MB in all are refused with TOO_MANY_STEPS, also if they are left out.
+        several tasks with more than 16 MB in all are refused with TOO_MANY_STEPS, also if they are left
+        out.
         """
 
     @_builtins.property
@@ -2475,8 +2476,8 @@ class WaitTasksResponse(_message.Message):
         """The tasks that are known, in the order of the request. The outcome is TIMEOUT if the wait ended
         before the task. A task that was moved is returned as it is in its new tube. A task that failed
         and no longer exists is returned from its failure record, see GetTasksResponse.failed. A task
-        with a payload of more than 16 KiB has no spec. Payloads and results of more than 16 MB in all
-        are refused with TOO_MANY_STEPS; wait for fewer tasks.
+        with a payload of more than 16 KiB has no spec. Payloads and results of several tasks with more
+        than 16 MB in all are refused with TOO_MANY_STEPS; wait for fewer tasks.
         """
 
     @_builtins.property
