@@ -41,6 +41,10 @@ from taskraft_service.versions import LOWEST
 
 REST_SECONDS_MAX: Final = 0.05
 """Maximum rest after an empty entry that leaves work, in seconds."""
+PROMPT_CLAIMS_MAX: Final = 16
+PROMPT_BYTES_MAX: Final = 32 * 1024
+"""Maximum number of claims, and maximum size, of an entry that is sent and stored in the run of the
+event loop that builds the entry."""
 
 
 class Replicator(Protocol):
@@ -62,7 +66,10 @@ class Replicator(Protocol):
         """
 
     def pump(self) -> None:
-        """Send and store the proposed entries now, not in the next iteration of the event loop."""
+        """Send and store the proposed entries now, not in the next iteration of the event loop.
+
+        Applies committed entries, too.
+        """
 
 
 class Clock(Protocol):
@@ -286,7 +293,9 @@ class Proposer:
         entry = EntryInFlight(timestamp_ms, self._loop.time(), len(data), pending, claims, expected)
         self._in_flight.append(entry)
         self._replicator.propose(data).add_done_callback(partial(self._done, entry))
-        self._replicator.pump()
+        # The pump applies entries, too. After long work, they are applied in the next iteration.
+        if len(claims) <= PROMPT_CLAIMS_MAX and len(data) <= PROMPT_BYTES_MAX:
+            self._replicator.pump()
 
     # ------------------------------------------------------------------------------ outcomes
 

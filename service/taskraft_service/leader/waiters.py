@@ -22,6 +22,8 @@ from taskraft_service.leader.waiting_consumer import (
     CLAIM_STEPS_MAX,
     CLAIM_STEPS_PER_ENTRY_MAX,
     CONSUMERS_PER_STEP,
+    NAMES_FOUND_PER_STEP,
+    NAMES_PER_STEP,
     Claim,
     EntryClaims,
     WaitingConsumer,
@@ -325,8 +327,11 @@ class Waiters:
 
     def _untried(self, consumer: WaitingConsumer) -> Iterator[str]:
         """Yield the consumer's tubes, in order, that may have tasks that it has not tried."""
-        own = self._consumers[consumer]
-        for name in sorted(own.keys() & self._may_offer.keys(), key=own.__getitem__):
+        own, may_offer = self._consumers[consumer], self._may_offer
+        names: Iterable[str] = filter(may_offer.__contains__, own)
+        if len(may_offer) // NAMES_PER_STEP < len(own) // NAMES_FOUND_PER_STEP:
+            names = sorted(own.keys() & may_offer.keys(), key=own.__getitem__)
+        for name in names:
             if self._found_empty.get((consumer, name)) != self._tubes[name].serial:
                 yield name
 
@@ -424,7 +429,8 @@ class Waiters:
         if len(own) == 1:
             yield first
             return
-        claims.steps += scan_steps(own, self._may_offer)
+        few = len(self._may_offer) // NAMES_PER_STEP
+        claims.steps += 1 + min(few, len(own) // NAMES_FOUND_PER_STEP)
         most = claims.steps + CLAIM_STEPS_MAX
         has_first = False
         for name in self._untried(consumer):

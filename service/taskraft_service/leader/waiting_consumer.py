@@ -9,17 +9,18 @@ from typing import Final, Protocol
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.command_submitter import AppliedCommand, SubmitFailure
 
-CLAIMS_PER_ENTRY_MAX: Final = 1_000
-"""Maximum number of takes appended to one entry; the others follow with the next."""
 CLAIM_TASKS_PER_ENTRY_MAX: Final = 1_000
 """Number of tasks in the claims of one entry at which no further claim is appended."""
 CLAIM_BYTES_PER_ENTRY_MAX: Final = 8 * 1024 * 1024
 """Total size of the takes in one entry at which no further take is appended. A take with a pattern
 lists all matching tubes that have tasks, so a thousand takes could otherwise exceed the size of an
 entry."""
-CLAIM_STEPS_PER_ENTRY_MAX: Final = 2_000
-"""Number of steps of the claims of one entry at which no further claim is appended. A step is a
-tube, or a waiting consumer, that is looked at."""
+CLAIM_STEPS_PER_ENTRY_MAX: Final = 1_000
+"""Number of steps of the claims of one entry at which no further claim is appended; the others
+follow with the next entry. A step is a tube, or a waiting consumer, that is looked at, and takes
+about 3 us."""
+STEPS_PER_CLAIM: Final = 12
+"""Number of steps for the time in which a claim is made and encoded."""
 CLAIM_STEPS_MAX: Final = 1_000
 """Number of steps at which one claim looks at no further tube."""
 CONSUMERS_PER_STEP: Final = 50
@@ -27,6 +28,8 @@ CONSUMERS_PER_STEP: Final = 50
 NAMES_PER_STEP: Final = 4
 """Number of names of tubes that are looked up or moved in tables, or compared with one pattern, for
 the time of one step."""
+NAMES_FOUND_PER_STEP: Final = 50
+"""Number of names that are looked up in one table, one after another, for the time of one step."""
 
 
 def scan_steps(*tables: Sized) -> int:
@@ -127,8 +130,7 @@ class EntryClaims:
     def is_full(self) -> bool:
         """Return whether further claims must wait for the next entry."""
         return (
-            len(self.claims) >= CLAIMS_PER_ENTRY_MAX
-            or self.size_bytes >= CLAIM_BYTES_PER_ENTRY_MAX
+            self.size_bytes >= CLAIM_BYTES_PER_ENTRY_MAX
             or self.tasks >= CLAIM_TASKS_PER_ENTRY_MAX
             or self.steps >= CLAIM_STEPS_PER_ENTRY_MAX
         )
@@ -138,3 +140,4 @@ class EntryClaims:
         self.claims.append(claim)
         self.size_bytes += claim.encoded.record_bytes
         self.tasks += claim.estimated
+        self.steps += STEPS_PER_CLAIM

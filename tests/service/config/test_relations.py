@@ -13,7 +13,11 @@ from taskraft_service.config.server_config import (
     read_config,
 )
 from taskraft_service.config.storage import ENTRY_COMMANDS_BYTES_MAX
-from taskraft_service.leader.waiting_consumer import CLAIM_BYTES_PER_ENTRY_MAX, CLAIMS_PER_ENTRY_MAX
+from taskraft_service.leader.waiting_consumer import (
+    CLAIM_BYTES_PER_ENTRY_MAX,
+    CLAIM_STEPS_PER_ENTRY_MAX,
+    STEPS_PER_CLAIM,
+)
 from taskraft_service.queue.limits import Limits
 
 FRAMING_BYTES_MAX = 16
@@ -95,7 +99,8 @@ def test_the_largest_entry_of_any_configuration_can_be_read():
     assert amounts()["entry_bytes_max"]["le"] == ENTRY_COMMANDS_BYTES_MAX
     names = Limits().tubes_max * (limits.NAME_BYTES_MAX + FRAMING_BYTES_MAX)
     takes = CLAIM_BYTES_PER_ENTRY_MAX + names + limits.TAKE_TYPES_MAX * limits.TYPE_BYTES_MAX
-    count = amounts()["entry_commands_max"]["le"] + CLAIMS_PER_ENTRY_MAX + 1
+    takes_max = CLAIM_STEPS_PER_ENTRY_MAX // STEPS_PER_CLAIM + 1
+    count = amounts()["entry_commands_max"]["le"] + takes_max + 1
     assert commands + takes + count * FRAMING_BYTES_MAX <= ENTRY_BYTES_MAX
     assert RaftConfig(1).entry_bytes_max == ENTRY_BYTES_MAX
 

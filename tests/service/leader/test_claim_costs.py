@@ -5,13 +5,17 @@ import pytest
 from taskraft_service.leader.waiting_consumer import (
     CLAIM_STEPS_MAX,
     CLAIM_STEPS_PER_ENTRY_MAX,
-    CLAIMS_PER_ENTRY_MAX,
+    STEPS_PER_CLAIM,
 )
 from tests.service.counted_calls import calls_of
 from tests.service.leader.waiting import CheckedWaiters, Consumer, CountingBoard, add, answer, taken
 
 LOOKS_MAX = 2 * CLAIM_STEPS_PER_ENTRY_MAX
 """Maximum number of looks at tubes for one entry; most tubes are looked at twice."""
+
+
+CLAIMS_MAX = CLAIM_STEPS_PER_ENTRY_MAX // STEPS_PER_CLAIM + 1
+"""Maximum number of claims of one entry."""
 
 
 def with_tubes(count, ready=0):
@@ -56,14 +60,14 @@ def test_tasks_that_suit_no_consumer_are_tried_in_short_runs_once():
 
 def test_a_consumer_behind_many_selective_ones_gets_its_task_while_others_are_put():
     waiters = with_tubes(1, ready=1)
-    for _ in range(2 * CLAIMS_PER_ENTRY_MAX):
+    for _ in range(2 * CLAIMS_MAX):
         waiters.add(Consumer("x00000", is_selective=True))
     suited = Consumer("x00000", is_selective=True)
     waiters.add(suited)
     for _ in range(3):
         waiters.expect_ready("x00000", 1)
         claims = waiters.entry()
-        assert len(claims) <= CLAIMS_PER_ENTRY_MAX
+        assert len(claims) <= CLAIMS_MAX
         if suited in [claim.consumer for claim in claims]:
             break
         for claim in claims:

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -27,7 +28,7 @@ from taskraft_service.queue.operations.selection import ByIds
 from taskraft_service.queue.operations.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
-from tests.service.counted_calls import calls_of
+from tests.service.counted_calls import calls_of, calls_of_turns
 
 
 class Stage:
@@ -82,6 +83,19 @@ async def test_a_wait_keeps_a_maximum_of_content_and_counts_the_rest(
     assert {view.extras.outcome for view in views} == {TaskOutcome.BURIED_OUT}
     assert wait.dropped_bytes == 205
     assert sum(view.content_bytes for view in wait.known.values()) == 200
+
+
+async def test_a_wait_that_times_out_looks_at_few_open_tasks_in_a_turn(stage):
+    ids = stage.put(*[b"x"] * 1_000)
+    costs = [calls_of(begin := partial(stage.outcomes.begin, OutcomeQuery("t", ids)))]
+    ending = asyncio.ensure_future(stage.finish(begin(), 0.0))
+    while not ending.done():
+        costs.append(await calls_of_turns(1))
+        if len(costs) == 4:  # the first tasks have been looked at
+            stage.do(Delete("t", ByIds([ids[0], ids[-1]])))
+    assert max(costs) < 30_000
+    late = [TaskOutcome.TIMEOUT] * 998
+    assert ending.result() == [TaskOutcome.DELETED, *late, TaskOutcome.DELETED]
 
 
 async def test_only_new_tasks_of_the_tube_are_remembered(stage):

@@ -4,7 +4,11 @@ import pytest
 
 from taskraft_service.entries.encoded_command import EncodedCommand
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.leader.waiting_consumer import CLAIM_BYTES_PER_ENTRY_MAX, CLAIMS_PER_ENTRY_MAX
+from taskraft_service.leader.waiting_consumer import (
+    CLAIM_BYTES_PER_ENTRY_MAX,
+    CLAIM_STEPS_PER_ENTRY_MAX,
+    STEPS_PER_CLAIM,
+)
 from taskraft_service.limits import TAKE_TASKS_MAX
 from tests.service.leader.waiting import Board, Consumer, answer, taken
 
@@ -238,8 +242,10 @@ def test_a_removed_consumer_that_found_nothing_leaves_nothing_behind():
 
 
 def test_all_tubes_are_served_in_one_entry_up_to_a_limit():
-    waiters = Waiters(Board(a=CLAIMS_PER_ENTRY_MAX, b=2, c=2))
-    first = [Consumer("a") for _ in range(CLAIMS_PER_ENTRY_MAX - 1)]
+    steps = STEPS_PER_CLAIM + 1  # a claim, and a look at the consumer
+    before = (CLAIM_STEPS_PER_ENTRY_MAX - 1) // steps  # the tube is a step, too
+    waiters = Waiters(Board(a=before, b=2, c=2))
+    first = [Consumer("a") for _ in range(before)]
     others = [Consumer("b"), Consumer("b"), Consumer("c")]
     for consumer in (*first, *others):
         waiters.add(consumer)
@@ -368,13 +374,13 @@ def test_a_consumer_with_a_changed_filter_claims_again():
 def test_selective_consumers_do_not_block_others():
     """A task of a type that few consumers handle reaches such a consumer in one entry."""
     waiters = Waiters(Board(a=1))
-    choosy = [Consumer("a", is_selective=True) for _ in range(100)]
+    choosy = [Consumer("a", is_selective=True) for _ in range(50)]
     plain = [Consumer("a"), Consumer("a")]
     for consumer in (*choosy, *plain):
         waiters.add(consumer)
     claims = waiters.claims()
     assert [claim.consumer for claim in claims] == [*choosy, plain[0]]
-    for claim in claims[:99]:
+    for claim in claims[:49]:
         answer(waiters, claim, 0)
     assert waiters.claims() == []
 

@@ -34,10 +34,13 @@ from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.operations.selection import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.queue import Queue
+from taskraft_service.turns import next_turn
 
 _WAIT_METHOD: Final = "/taskraft.v1.TaskService/WaitTasks"
 _WAITED: Final = pb.WaitTasksResponse.TASKS_FIELD_NUMBER
 _OUTCOMES: Final = pb.PutTasksResponse.OUTCOMES_FIELD_NUMBER
+ENCODED_AT_ONCE: Final = 200
+"""Number of tasks after which an answer is encoded further in the next turn; 200 take 2 ms."""
 
 
 class OutcomeHandlers:
@@ -87,16 +90,16 @@ class OutcomeHandlers:
         views = [None if isinstance(one, Refusal) else next(ended) for one in found]
         kept_bytes = sum([view.content_bytes for view in views if view is not None])
         call.steps.count_content(kept_bytes + wait.dropped_bytes, len(ids))
-        return self._encode_waited(call, found, views, gone)
+        return await self._encode_waited(call, found, views, gone)
 
-    def _encode_waited(
+    async def _encode_waited(
         self,
         call: UnaryCall[pb.WaitTasksRequest],
         found: Sequence[int | Refusal],
         views: Sequence[TaskView | None],
         gone: Mapping[int, task_pb2.Task],
     ) -> bytes:
-        """Return an encoded WaitTasksResponse.
+        """Return an encoded WaitTasksResponse, encoded in turns.
 
         ``found`` has the ids of the tasks before the wait, ``views`` the tasks after it, and
         ``gone`` the tasks without a record by item.
@@ -105,6 +108,8 @@ class OutcomeHandlers:
         tube, wall_offset_ms = call.request.tube, self._reader.wall_offset_ms
         parts = []
         for item, (one, view) in enumerate(zip(found, views, strict=True)):
+            if (item + 1) % ENCODED_AT_ONCE == 0:
+                await next_turn()
             if view is not None:
                 shown = with_unique_key(visible_task(view, tube, call.caller))
                 parts += encode_tasks([shown], _WAITED, wall_offset_ms, shorten_session=True)
@@ -147,12 +152,14 @@ class OutcomeHandlers:
         return answer.SerializeToString() + b"".join(outcomes)
 
     async def _finish(self, wait: OutcomeWait, until: float, caller: Caller) -> list[bytes]:
-        """Wait on this node; return one encoded outcome per task id."""
+        """Wait on this node; return one outcome per task id, encoded in turns."""
         left = max(until - asyncio.get_running_loop().time(), 0.0)
         views: list[TaskView | None] = await self._outcomes.finish(wait, left)
         tube, content_bytes = wait.query.tube, 0
         parts = []
-        for task_id, view in zip(wait.query.ids, views, strict=True):
+        for item, (task_id, view) in enumerate(zip(wait.query.ids, views, strict=True)):
+            if (item + 1) % ENCODED_AT_ONCE == 0:
+                await next_turn()
             if view is None:
                 parts.append(task_element(_OUTCOMES, task_pb2.Task(tube=tube, id=task_id)))
                 continue
