@@ -317,7 +317,7 @@ class Proposer:
         self._set_timer()
         # The timer wakes the proposer for a deadline that is due.
         waiters = self._waiters
-        if self._pending.line or waiters.to_check or waiters.to_recheck or waiters.leaving:
+        if self._pending.line or waiters.to_check or waiters.to_recheck or waiters.leaving.waiting:
             self.wake()
 
     # ------------------------------------------------------------------------------ deadlines

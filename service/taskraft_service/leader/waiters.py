@@ -12,11 +12,12 @@ checked for the next entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 from taskraft_service.languages.patterns import compiled, is_pattern
+from taskraft_service.leader.leaving_consumers import LeavingConsumers, Offer
 from taskraft_service.leader.ready_counts import ReadyCounts
 from taskraft_service.leader.waiting_consumer import (
     CLAIM_STEPS_MAX,
@@ -35,6 +36,10 @@ from taskraft_service.leader.waiting_tube import WaitingTube
 from taskraft_service.limits import TAKE_TASKS_MAX
 from taskraft_service.machine.sliced_calls import SlicedCalls
 
+RECHECK_STEPS_MAX: Final = CLAIM_STEPS_PER_ENTRY_MAX // 2
+"""Number of steps of an entry after which it rechecks no further consumer, but makes claims."""
+OFFERS_LOOKED_AT: Final = 100
+"""Number of tubes that are looked at for an offer to a consumer whose time is over."""
 LEFT_AT_ONCE: Final = 1_000
 """Number of wait queues that all consumers together leave in one turn of the event loop; each takes
 about 0.3 us."""
@@ -68,9 +73,8 @@ class Waiters:
         Only this class changes the dictionary."""
         self._on_want: Callable[[], None] = lambda: None
         self._left: SlicedCalls[str] = SlicedCalls(LEFT_AT_ONCE)
-        self.leaving: dict[WaitingConsumer, Callable[[], None]] = {}
-        """Consumers whose time is over, with functions to call once no tube offers them a task.
-        Only this class changes the dictionary."""
+        self.leaving: Final = LeavingConsumers(self._offer_for)
+        """Consumers whose time is over."""
 
     def __len__(self) -> int:
         return len(self._consumers)
@@ -195,7 +199,7 @@ class Waiters:
         self.patterns.remove(consumer)
         self.places.set(consumer, 0)
         self.to_recheck.pop(consumer, None)
-        self.leaving.pop(consumer, None)
+        self.leaving.discard(consumer)
 
     def _leave_tube(self, consumer: WaitingConsumer, name: str) -> None:
         """Remove a consumer from the wait queue of a tube."""
@@ -204,46 +208,24 @@ class Waiters:
         self._found_empty.pop((consumer, name), None)
         self._forget_idle(name, known)
 
-    def leave(self, consumer: WaitingConsumer, may_leave: Callable[[], None]) -> None:
-        """Call ``may_leave`` once no tube offers the consumer a task that no claim expects.
+    def _offer_for(self, consumer: WaitingConsumer) -> Offer:
+        """Look for a tube from which the next check of the tubes may claim for a consumer.
 
-        While the log accepts no entry, for example without a majority, ready tasks stay in their
-        tubes although consumers wait for them. A consumer that then left without tasks would
-        report that there are none.
+        After ``OFFERS_LOOKED_AT`` tubes without a task, the others are taken to have one.
         """
-        if self._is_offered(consumer):
-            self.leaving[consumer] = may_leave
-        else:
-            may_leave()
-
-    def _is_offered(self, consumer: WaitingConsumer) -> bool:
-        """Return whether the next check of the tubes may claim a task for a consumer."""
         if consumer.wanted_tasks() == 0:
-            return False
+            return Offer(exists=False, steps=1)
         own = self._consumers.get(consumer, {})
-        return any(
-            self._found_empty.get((consumer, name)) != self._tubes[name].serial
-            and self._free(name, self._tubes[name]) > 0
-            for name in own.keys() & self._checked_for(consumer).keys()
-        )
-
-    def _checked_for(self, consumer: WaitingConsumer) -> dict[str, None]:
-        """Return the tubes that the next entries check, if the consumer waits on them."""
-        return self._may_offer if consumer in self.to_recheck else self.to_check
-
-    def _let_leave(self) -> None:
-        """Let consumers leave to which no tube offers a task, up to a limit of steps."""
-        steps = 0
-        for consumer in list(self.leaving):
-            if steps >= CLAIM_STEPS_PER_ENTRY_MAX:
-                break
-            may_leave = self.leaving.pop(consumer)
-            own = self._consumers.get(consumer, {})
-            steps += 1 + min(len(own), len(self._checked_for(consumer)))
-            if self._is_offered(consumer):
-                self.leaving[consumer] = may_leave
-            else:
-                may_leave()
+        checked = self._may_offer if consumer in self.to_recheck else self.to_check
+        tables: tuple[Collection[str], ...] = (own, checked)
+        few, many = sorted(tables, key=len)
+        looked_at = 0
+        for looked_at, name in enumerate(filter(many.__contains__, few), 1):
+            known = self._tubes[name]
+            is_untried = self._found_empty.get((consumer, name)) != known.serial
+            if looked_at > OFFERS_LOOKED_AT or (is_untried and self._free(name, known) > 0):
+                return Offer(exists=True, steps=1 + looked_at)
+        return Offer(exists=False, steps=1 + looked_at + len(few) // NAMES_FOUND_PER_STEP)
 
     def _forget_idle(self, name: str, known: WaitingTube) -> None:
         is_used = known.consumers or known.claimed or known.expected
@@ -295,7 +277,7 @@ class Waiters:
             among: accepts the tubes of the claims; None accepts tubes whose takes go through the
                 log.
         """
-        if not (self.to_check or self.to_recheck or self.leaving):
+        if not (self.to_check or self.to_recheck or self.leaving.waiting):
             return []
         claims = EntryClaims(among or self._ready_counts.is_logged)
         self._compare_new(claims)
@@ -309,16 +291,15 @@ class Waiters:
                 self.to_check.pop(name, None)
             if claims.is_full:
                 break
-        if self.leaving:
-            self._let_leave()
-        if claims.is_full and not claims.claims:
+        is_left = self.leaving.check() or self.to_recheck or claims.is_full
+        if is_left and not claims.claims:
             self._on_want()
         return claims.claims
 
     def _recheck(self, claims: EntryClaims) -> None:
         """Mark the tubes that may offer tasks to the consumers that want tasks again."""
         for consumer in list(self.to_recheck):
-            if claims.is_full:
+            if claims.steps >= RECHECK_STEPS_MAX:
                 break
             del self.to_recheck[consumer]
             own = self._consumers[consumer]

@@ -21,7 +21,7 @@ follow with the next entry. A step is a tube, or a waiting consumer, that is loo
 about 3 us."""
 STEPS_PER_CLAIM: Final = 12
 """Number of steps for the time in which a claim is made and encoded."""
-CLAIM_STEPS_MAX: Final = 1_000
+CLAIM_STEPS_MAX: Final = 500
 """Number of steps at which one claim looks at no further tube."""
 CONSUMERS_PER_STEP: Final = 50
 """Number of consumers that are put in order for the time of one step."""

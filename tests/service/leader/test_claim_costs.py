@@ -103,16 +103,31 @@ def test_a_yielding_consumer_looks_at_few_consumers_of_other_tubes():
 
 
 def test_many_consumers_whose_time_is_over_are_looked_at_for_several_entries():
-    waiters = with_tubes(100, ready=1)
+    waiters = with_tubes(3_000, ready=1)
     left = []
     for _ in range(100):
         consumer = add(waiters, Consumer("*"))
-        waiters.leave(consumer, lambda: left.append(True))
+        waiters.leaving.add(consumer, lambda: left.append(True))
     waiters.board.tasks = {}
     assert calls_of(waiters.entry) < 20 * CLAIM_STEPS_PER_ENTRY_MAX
-    while waiters.leaving:
+    while waiters.leaving.waiting:
         waiters.entry()
     assert len(left) == 100
+
+
+def test_consumers_that_want_tasks_again_are_rechecked_for_several_entries():
+    waiters = with_tubes(3_000, ready=1)
+    consumers = [add(waiters, Consumer("*", is_selective=True, one_shot=False)) for _ in range(5)]
+    waiters.entries()  # no task suits
+    for consumer in consumers:
+        waiters.requeue(consumer)
+    runs = []
+    waiters.is_woken = True
+    while waiters.is_woken:
+        runs.append(calls_of(waiters.entry))
+    assert not waiters.to_recheck
+    assert len(runs) >= 5
+    assert max(runs) < 10 * CLAIM_STEPS_PER_ENTRY_MAX
 
 
 def test_a_take_that_looked_at_too_few_tasks_is_repeated_with_fewer_tubes():

@@ -1,11 +1,12 @@
 """With any order of events and small limits, no consumer waits beside a task that it wants."""
 
+from functools import partial
 from random import Random
 
 import pytest
 
+from taskraft_service.leader import leaving_consumers, waiting_consumer
 from taskraft_service.leader import waiters as waiters_module
-from taskraft_service.leader import waiting_consumer
 from tests.service.leader.waiting import CheckedWaiters, Consumer, CountingBoard, add
 
 NAMES = [f"{kind}{number}" for kind in "ab" for number in range(6)]
@@ -31,6 +32,13 @@ class RandomEvents:
         consumer = Consumer(*sources, one_shot=one_shot, is_selective=is_selective)
         consumer.yielding = self.random.sample(NAMES, 3)
         add(self.waiters, consumer)
+
+    def leave(self):
+        """End the time of a consumer, which is removed when it may leave."""
+        consumers = [one for one in self.waiters if one.one_shot]
+        if consumers:
+            consumer = self.random.choice(consumers)
+            self.waiters.leaving.add(consumer, partial(self.waiters.remove, consumer))
 
     def put(self):
         self.expected.append(self.random.choice([*NAMES, "new9", f"b{self.random.randrange(99)}"]))
@@ -90,10 +98,14 @@ class RandomEvents:
 def test_no_consumer_waits_beside_a_task_that_it_wants(seed, monkeypatch):
     monkeypatch.setattr(waiters_module, "CLAIM_STEPS_MAX", 3)
     monkeypatch.setattr(waiting_consumer, "CLAIM_STEPS_PER_ENTRY_MAX", 5)
+    monkeypatch.setattr(waiters_module, "RECHECK_STEPS_MAX", 2)
+    monkeypatch.setattr(waiters_module, "OFFERS_LOOKED_AT", 2)
+    monkeypatch.setattr(leaving_consumers, "LEAVE_STEPS_MAX", 2)
     events = RandomEvents(seed)
-    actions = (events.come, events.put, events.propose, events.apply, events.grant)
+    actions = (events.come, events.leave, events.put, events.propose, events.apply, events.grant)
     for _ in range(60):
         events.random.choice(actions)()
     events.finish()
     assert events.waiters.looks
     assert events.missed() == []
+    assert not events.waiters.leaving.waiting

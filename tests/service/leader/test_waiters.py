@@ -423,7 +423,7 @@ class Leaving:
 
     def __init__(self, waiters, consumer):
         self.told = 0
-        waiters.leave(consumer, self._tell)
+        waiters.leaving.add(consumer, self._tell)
 
     def _tell(self):
         self.told += 1

@@ -250,7 +250,7 @@ class TakeHandler:
                 await next_turn()  # the time of many takes can be over at the same instant
             if not waiting.outcome.done():
                 may_leave = asyncio.get_running_loop().create_future()
-                self._waiters.leave(waiting, partial(may_leave.set_result, None))
+                self._waiters.leaving.add(waiting, partial(may_leave.set_result, None))
                 await asyncio.wait(
                     (waiting.outcome, may_leave), return_when=asyncio.FIRST_COMPLETED
                 )
