@@ -39,6 +39,8 @@ from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.take import TakeResult
 from taskraft_service.turns import next_turn
 
+COUNT_STEPS: Final = 4
+"""Number of steps in which a tube counts a take without a task."""
 TUBES_AT_ONCE: Final = 300
 """Number of tubes of a take above which the command is encoded in another turn of the event
 loop."""
@@ -121,11 +123,20 @@ class TakeHandler:
             applied, tubes = await self._wait(waiting, wait)
         result = result_of(applied, TakeResult)
         if not result.tasks:
-            self._unlogged_calls.count_take_timeout(tubes)
+            await self._count_timeout(call, tubes)
         answer, undelivered = encode_take(applied, result, request)
         if undelivered:
             self._give_back(call, [task.token for task in undelivered])
         return answer
+
+    async def _count_timeout(
+        self, call: UnaryCall[pb.TakeTasksRequest], tubes: Sequence[str]
+    ) -> None:
+        """Count a take without a task for each of its tubes that exists, in turns."""
+        async for part in call.steps.slices(tubes, COUNT_STEPS):
+            queue = self._reader.applied
+            existing = [name for name in part if queue.tube_number(name) is not None]
+            self._unlogged_calls.count_take_timeout(existing)
 
     async def _check_existence(
         self, call: UnaryCall[pb.TakeTasksRequest], sources: ConsumerSources
@@ -228,7 +239,7 @@ class TakeHandler:
         If tasks are ready and the log accepts no entry, the call waits until the tasks are taken.
 
         Returns:
-            The take, and the existing tubes on which the call waited until the time was over.
+            The take, and the tubes on which the call waited until the time was over.
 
         Raises:
             NotProposed: this node does not serve any more.
@@ -274,7 +285,7 @@ class TakeHandler:
             queue.wall_offset_ms,
             TakeResult((), waiting.cut_short),
         )
-        return timed_out, [name for name in tubes if queue.tube_number(name) is not None]
+        return timed_out, tubes
 
 
 def check_take(request: pb.TakeTasksRequest) -> Violations:
