@@ -1,0 +1,194 @@
+"""Count what a put, a take and an acknowledgement cost one node, over each server of the client port.
+
+The client blocks a thread of its own, so only the node runs on the event loop that is counted.
+"""
+
+import asyncio
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from threading import get_native_id
+from typing import NamedTuple
+
+import grpc
+import pytest
+
+from taskraft.v1 import task_pb2, task_service_pb2_grpc
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.api.rpc.servers import SERVERS
+from tests.service.conftest import config_in, create, running, take
+from tests.turns import blocked_until
+
+pytestmark = pytest.mark.real_time
+
+CALLS = 50
+"""Number of calls of which each count is the mean."""
+
+
+class Cost(NamedTuple):
+    """Mean counts of one call, on the thread of the event loop."""
+
+    tasks: float
+    """Tasks of asyncio that were made."""
+    python_calls: float
+    """Python functions that were entered."""
+    wake_ups: float
+    """Times that the event loop found something to do after it had waited."""
+    switches: float
+    """Times that the thread gave up its core (voluntary context switches)."""
+    syncs: float
+    """Writes of the log, each of which ends with one sync."""
+    entries: float
+    """Entries of the log."""
+
+
+MAXIMA = {
+    # Edge, tasks of a call: maximum number of asyncio tasks, Python calls and wake-ups of a put, a
+    # take and an acknowledgement. The Python calls are 1.25 times those of CPython 3.11.7.
+    ("native", 1): ((0, 440, 2.5), (1, 860, 3.5), (0, 460, 2.5)),
+    ("native", 100): ((1, 1_950, 2.5), (1, 3_800, 3.5), (0, 2_000, 2.5)),
+    ("grpc", 1): ((3, 660, 8), (3, 1_070, 8), (3, 700, 8)),
+    ("grpc", 100): ((3, 2_110, 8), (3, 3_740, 8), (3, 1_790, 8)),
+}
+SWITCHES_MAX = 20
+"""Maximum number of voluntary context switches of a call; other load changes their number."""
+BURST = 100
+"""Number of calls that arrive together."""
+BURST_PYTHON_CALLS_MAX = 180
+"""Maximum number of Python calls of a put or settlement that arrives with others; 133 and 109 were
+counted."""
+
+
+class Counts:
+    """What the event loop of a node has done since the start of a block."""
+
+    def __init__(self, node, monkeypatch):
+        self.node, self.loop = node, asyncio.get_running_loop()
+        self.tasks = self.python_calls = self.wake_ups = 0
+        create_task, select = self.loop.create_task, self.loop._selector.select
+
+        def counted_task(coroutine, **options):
+            self.tasks += 1
+            return create_task(coroutine, **options)
+
+        def counted_select(timeout=None):
+            events = select(timeout)
+            self.wake_ups += bool(events) and timeout != 0
+            return events
+
+        monkeypatch.setattr(self.loop, "create_task", counted_task)
+        monkeypatch.setattr(self.loop._selector, "select", counted_select)
+
+    def _profile(self, _frame, event, _called):
+        self.python_calls += event == "call"
+
+    def _now(self):
+        raft = self.node.server.node.counters
+        status = Path(f"/proc/self/task/{get_native_id()}/status").read_text()
+        switches = next(
+            line for line in status.splitlines() if line.startswith("voluntary_ctxt_switches")
+        )
+        return (
+            *(self.tasks, self.python_calls, self.wake_ups),
+            *(int(switches.split()[1]), raft.batches, raft.entries),
+        )
+
+    @contextmanager
+    def of_calls(self, found, calls=CALLS):
+        """Append the mean costs of a call to ``found``, after a block with ``calls`` calls."""
+        before = self._now()
+        sys.setprofile(self._profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+        found.append(
+            Cost(*((new - old) / calls for old, new in zip(before, self._now(), strict=True)))
+        )
+
+
+async def costs_of(node, batch, monkeypatch):
+    """Return the costs of a put, a take and an acknowledgement of ``batch`` tasks."""
+    with grpc.insecure_channel(f"127.0.0.1:{node.server.client_port}") as channel:
+        stub = task_service_pb2_grpc.TaskServiceStub(channel)
+        specs = [task_pb2.TaskSpec(payload=b"x" * 100)] * batch
+        taken = []
+
+        def put():
+            stub.PutTasks(pb.PutTasksRequest(tube="emails", tasks=specs))
+
+        def take():
+            source = pb.TakeSource(tube="emails")
+            answer = stub.TakeTasks(pb.TakeTasksRequest(sources=[source], tasks_max=batch))
+            taken.append([task.token for task in answer.tasks])
+
+        def ack():
+            settlement = pb.Settlement(tokens=taken.pop(), ack=pb.Settlement.Ack())
+            assert not stub.SettleTasks(pb.SettleTasksRequest(settlements=[settlement])).errors
+
+        def repeat(call, times):
+            for _ in range(times):
+                call()
+
+        calls = (put, take, ack)
+        for call in calls:
+            await asyncio.to_thread(call)  # the connection and all caches
+        counts, found = Counts(node, monkeypatch), []
+        for call in calls:
+            with counts.of_calls(found):
+                await asyncio.to_thread(repeat, call, CALLS)
+        assert not taken
+        return found
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+@pytest.mark.parametrize("edge", SERVERS)
+async def test_a_call_costs_few_tasks_calls_wake_ups_syncs_and_entries(
+    tmp_path, monkeypatch, edge, batch
+):
+    async with running(config_in(tmp_path, edge=edge)) as node:
+        await create(node)
+        found = await costs_of(node, batch, monkeypatch)
+    for cost, (tasks, python_calls, wake_ups) in zip(found, MAXIMA[edge, batch], strict=True):
+        assert cost.tasks <= tasks
+        assert cost.python_calls <= python_calls
+        assert cost.wake_ups <= wake_ups
+        assert cost.switches <= SWITCHES_MAX
+        assert (cost.syncs, cost.entries) == (1, 1)
+
+
+@pytest.mark.parametrize("edge", SERVERS[1:])
+async def test_puts_and_settlements_that_arrive_together_share_entries_and_make_no_task(
+    tmp_path, monkeypatch, edge
+):
+    async with running(config_in(tmp_path, edge=edge)) as node:
+        await create(node)
+        with grpc.insecure_channel(f"127.0.0.1:{node.server.client_port}") as channel:
+            stub = task_service_pb2_grpc.TaskServiceStub(channel)
+            await asyncio.to_thread(grpc.channel_ready_future(channel).result)
+            put = pb.PutTasksRequest(tube="emails", tasks=[task_pb2.TaskSpec(payload=b"x" * 100)])
+            counts = Counts(node, monkeypatch)
+            await together(counts, stub.PutTasks, [put] * BURST)
+            taken = await take(node, tasks_max=BURST)
+            acks = [
+                pb.Settlement(tokens=[task.token], ack=pb.Settlement.Ack()) for task in taken.tasks
+            ]
+            requests = [pb.SettleTasksRequest(settlements=[one]) for one in acks]
+            assert len(requests) == BURST
+            await together(counts, stub.SettleTasks, requests)
+
+
+async def together(counts, method, requests):
+    """Send calls that the event loop finds together; check what they cost in all."""
+    server, found = counts.node.server._clients, []
+    before = server.counts().in_use["calls"]
+    with counts.of_calls(found, BURST):
+        calls = [method.future(request) for request in requests]
+        blocked_until(lambda: server.counts().in_use["calls"] == before + BURST)
+        await asyncio.to_thread(lambda: [call.result() for call in calls])
+    (cost,) = found
+    assert cost.tasks == 0
+    assert cost.python_calls <= BURST_PYTHON_CALLS_MAX
+    # The message of a call may arrive after the call, so a burst may need some more entries.
+    assert cost.entries == cost.syncs <= 0.1
+    assert cost.wake_ups <= 0.25
