@@ -2,6 +2,8 @@
 
 A null server in another process answers at once, so the CPU time of this process is the client's
 alone. Each row shows the best of several rounds, which other load on the machine affects least.
+`--nodes` puts into three real nodes instead. The CPU time of a put, divided by the time of a put, is
+then the share of the client in the round trip.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ import asyncio
 import itertools
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -30,6 +34,7 @@ from taskraft.v1.task_service_pb2_grpc import (
     TaskServiceStub,
     add_TaskServiceServicer_to_server,
 )
+from tools.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
     from taskraft.v1.task_service_pb2_grpc import TaskServiceAsyncStub
@@ -247,12 +252,35 @@ def report_blocking(name: str, target: str, measure: Callable[[Client], int]) ->
     report(name, run)
 
 
+def report_shares() -> None:
+    """Measure single puts into three nodes."""
+
+    async def create(target: str) -> None:
+        async with AsyncClient(target) as client:
+            await client.create_tube("bench")
+
+    with tempfile.TemporaryDirectory() as folder, LocalCluster(3, Path(folder)) as cluster:
+        asyncio.run(create(cluster.target))
+        report_async("AsyncClient put, one after another", cluster.target, put_one_by_one)
+        report_async(
+            f"AsyncClient put, {CLIENTS} coroutines",
+            cluster.target,
+            lambda client: put_concurrently(client, CLIENTS),
+        )
+
+
 def main() -> None:
     """Measure the CPU cost of each kind of call, and print the table."""
     parser = argparse.ArgumentParser(description="Measure what the Python client itself costs.")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    if parser.parse_args().serve:
+    parser.add_argument("--nodes", action="store_true", help="put into three real nodes")
+    options = parser.parse_args()
+    if options.serve:
         asyncio.run(serve())
+        return
+    if options.nodes:
+        print(f"{'':<44} {'us CPU/task':>9} {'tasks/s':>12}")
+        report_shares()
         return
     command = [sys.executable, "-m", "bench.client_batches", "--serve"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:

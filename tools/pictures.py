@@ -18,6 +18,7 @@ from taskraft_service.queue.entities.task_state import State
 from tools.diagram import Box, Diagram, Point
 from tools.first_minute import recording
 from tools.put_picture import way_of_a_put
+from tools.rate_picture import rate_curve
 
 ROOT: Final = Path(__file__).parent.parent
 PICTURES: Final = ROOT / "docs" / "pictures"
@@ -233,6 +234,7 @@ def files() -> dict[Path, str]:
         "packages": packages(),
         "cluster": cluster(),
         "put": way_of_a_put(),
+        "rate-curve": rate_curve(),
     }
     pictures = {PICTURES / f"{name}.svg": drawing.svg() for name, drawing in drawings.items()}
     pictures[PICTURES / "first-minute.svg"] = recording()

@@ -171,8 +171,8 @@ def seconds_of(python: str) -> float:
     return float(done.stdout) if done.returncode == 0 else float("inf")
 
 
-def run_on_fastest_python() -> None:
-    """Replace this process by the same program on the fastest interpreter of this version."""
+def run_on_fastest_python(module: str) -> None:
+    """Replace this process by ``module`` on the fastest interpreter of this version."""
     if CHOSEN in os.environ:
         return
     found = [sys.executable, *(path for path in INTERPRETERS if shutil.which(path))]
@@ -185,7 +185,7 @@ def run_on_fastest_python() -> None:
         # Both have the same version, so the installed packages fit.
         packages = [str(Path.cwd()), sysconfig.get_path("purelib"), *editable_paths()]
         environment["PYTHONPATH"] = os.pathsep.join(packages)
-    os.execve(best, [best, "-m", "bench.brokers", *sys.argv[1:]], environment)  # noqa: S606 - no shell is wanted
+    os.execve(best, [best, "-m", module, *sys.argv[1:]], environment)  # noqa: S606 - no shell is wanted
 
 
 def editable_paths() -> list[str]:
@@ -249,7 +249,7 @@ def print_ratios(results: Results, rows: Sequence[Row], brokers: Sequence[str]) 
 
 def main() -> None:
     """Measure all rounds, print them, and save them."""
-    run_on_fastest_python()
+    run_on_fastest_python("bench.brokers")
     parser = argparse.ArgumentParser(prog="make bench-brokers", description=__doc__)
     parser.add_argument("--peers", type=Path, required=True, help="folder of the peers' harness")
     parser.add_argument("--python", type=Path, required=True, help="Python with its packages")

@@ -9,7 +9,7 @@ from taskraft_replication.core.roles import ROLE_CHANGES
 from taskraft_service.leader.node_phases import PHASE_TRANSITIONS
 from taskraft_service.queue.entities.life_cycle import LIFE_CYCLE, Operation
 from taskraft_service.queue.entities.task_state import State
-from tools import first_minute, generated_pages, pictures, put_picture
+from tools import first_minute, generated_pages, pictures, put_picture, rate_picture
 from tools.diagram import Box, Diagram, Point
 from tools.generated_pages import GeneratedFile
 
@@ -82,6 +82,21 @@ def test_the_way_of_a_put_names_the_functions_of_the_code():
     assert all(step.code in drawn for step in put_picture.STEPS)
     names = {name for arrow in put_picture.ARROWS for name in arrow[:2]}
     assert {step.name for step in put_picture.STEPS} <= names
+
+
+def test_the_curve_has_two_lines_with_a_spot_for_each_rate_and_says_how_busy_the_machine_was():
+    points = [
+        {"rate": 50, "p50_ms": 1.0, "p99_ms": 3.0, "foreign_percent": 2.0},
+        {"rate": 500, "p50_ms": 2.0, "p99_ms": 8.0, "foreign_percent": 1.0},
+        {"rate": 5_000, "p50_ms": 40.0, "p99_ms": 90.0, "foreign_percent": 31.4},
+    ]
+    drawing = rate_picture.drawn({"machine": {"commit": "abc"}, "points": points}).svg()
+    spots = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawing)
+    assert [float(x) for x, _ in spots] == [80.0, 385.0, 690.0] * 2
+    heights = [float(y) for _, y in spots]
+    assert heights == sorted(heights[:3], reverse=True) + sorted(heights[3:], reverse=True)
+    assert all(upper < lower for lower, upper in zip(heights[:3], heights[3:], strict=True))
+    assert "commit abc; other programs used 1 to 31 % of the machine" in drawing
 
 
 def test_the_recording_has_the_commands_of_the_readme_and_their_output():

@@ -1,4 +1,4 @@
-"""Count what a put, a take and an acknowledgement cost one node, over each server of the client port.
+"""Count what a put, a take and an acknowledgement cost one node, over each server of clients.
 
 The client blocks a thread of its own, so only the node runs on the event loop that is counted.
 """
