@@ -55,7 +55,7 @@ native: setup ## Build the native edge, the faster server of the client port, in
 
 # The tests that the server of the client port decides: the API, the interop cases, hostile callers, the conformance suite.
 EDGE_TESTS = tests/service/api tests/service/access tests/service/process/test_services.py \
-	tests/service/process/test_edge_failure.py tests/cluster/test_hostile_frames.py \
+	tests/service/process/test_edge_failure.py tests/service/test_call_costs.py tests/cluster/test_hostile_frames.py \
 	tests/foreign/test_interop.py tests/foreign/test_conformance.py
 
 test-native: native go-parts ## Run the tests of the API, interop and conformance over the native edge

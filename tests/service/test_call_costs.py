@@ -7,6 +7,7 @@ import asyncio
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from threading import get_native_id
 from typing import NamedTuple
 
@@ -15,8 +16,9 @@ import pytest
 
 from taskraft.v1 import task_pb2, task_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.streams import subscription_state
 from tests.service.api.rpc.servers import SERVERS
-from tests.service.conftest import config_in, create, running, take
+from tests.service.conftest import config_in, create, put_many, running, take
 from tests.turns import blocked_until
 
 pytestmark = pytest.mark.real_time
@@ -57,6 +59,11 @@ BURST = 100
 BURST_PYTHON_CALLS_MAX = 180
 """Maximum number of Python calls of a put or settlement that arrives with others; 133 and 109 were
 counted."""
+
+
+STREAM_PYTHON_CALLS_MAX = 700
+"""Maximum number of Python calls of a delivery with its acknowledgement; 560 were counted."""
+STREAM_WAKE_UPS_MAX = {"native": 3, "grpc": 8}
 
 
 class Counts:
@@ -176,6 +183,69 @@ async def test_puts_and_settlements_that_arrive_together_share_entries_and_make_
             requests = [pb.SettleTasksRequest(settlements=[one]) for one in acks]
             assert len(requests) == BURST
             await together(counts, stub.SettleTasks, requests)
+
+
+class Stream:
+    """A Subscribe stream with credit for one task, in a thread that blocks."""
+
+    def __init__(self, stub):
+        self._requests = SimpleQueue()
+        opened = pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="emails")])
+        self._send(open=opened, credit=pb.SubscribeRequest.Credit(tasks=1))
+        self._responses = stub.Subscribe(iter(self._requests.get, None))
+
+    def _send(self, **fields):
+        self._requests.put(pb.SubscribeRequest(**fields))
+
+    def take_and_ack(self, count):
+        """Take and acknowledge tasks, each with the credit for the next one."""
+        settled = taken = 0
+        while settled < count:
+            response = next(self._responses)
+            settled += len(response.settled)
+            assert not [one for one in response.settled if one.HasField("error") or one.errors]
+            for task in response.tasks:
+                taken += 1
+                self._send(
+                    credit=pb.SubscribeRequest.Credit(tasks=1),
+                    settlements=[pb.Settlement(tokens=[task.token], ack=pb.Settlement.Ack())],
+                    request_id=str(taken),
+                )
+
+    def end(self):
+        self._requests.put(None)
+        self._responses.cancel()
+
+
+@pytest.mark.parametrize("edge", SERVERS)
+async def test_a_stream_takes_and_acknowledges_with_one_entry_and_encodes_a_delivery_once(
+    tmp_path, monkeypatch, edge
+):
+    async with running(config_in(tmp_path, edge=edge)) as node:
+        await create(node)
+        await put_many(node, 2 * CALLS)
+        encoded, encode = [], subscription_state.encode_tasks
+
+        def counted_encode(tasks, *arguments, **options):
+            encoded.extend(task.token for task in tasks)
+            return encode(tasks, *arguments, **options)
+
+        monkeypatch.setattr(subscription_state, "encode_tasks", counted_encode)
+        with grpc.insecure_channel(f"127.0.0.1:{node.server.client_port}") as channel:
+            stream = Stream(task_service_pb2_grpc.TaskServiceStub(channel))
+            await asyncio.to_thread(stream.take_and_ack, CALLS // 2)
+            encoded.clear()
+            counts, found = Counts(node, monkeypatch), []
+            with counts.of_calls(found):
+                await asyncio.to_thread(stream.take_and_ack, CALLS)
+            stream.end()
+    (cost,) = found
+    assert cost.tasks == 0
+    assert cost.python_calls <= STREAM_PYTHON_CALLS_MAX
+    assert cost.wake_ups <= STREAM_WAKE_UPS_MAX[edge]
+    # The entry with the acknowledgement has the take of the next task too.
+    assert cost.entries == cost.syncs <= 1.1
+    assert CALLS <= len(encoded) == len(set(encoded)) <= CALLS + 1
 
 
 async def together(counts, method, requests):
