@@ -2,8 +2,8 @@
 
 A null server in another process answers at once, so the CPU time of this process is the client's
 alone. Each row shows the best of several rounds, which other load on the machine affects least.
-`--nodes` puts into three real nodes instead. The CPU time of a put, divided by the time of a put, is
-then the share of the client in the round trip.
+`--nodes` puts into three real nodes instead. The CPU time of a put, divided by the time of a put,
+is then the share of the client in the round trip.
 """
 
 from __future__ import annotations
