@@ -161,9 +161,11 @@ class ServerConfig(SecuritySettings, StorageSettings):
     further connections are refused with `OVERLOADED`. The maximum in force is never above three
     quarters of the client connections that the limit of open files allows, rounded up."""
     call_bytes_max: int = Field(default=256 * MIB, ge=MESSAGE_BYTES_MAX, le=TIB)
-    """Maximum total size of the requests in progress and of the responses that streams have not
-    sent yet. Above the limit, requests larger than 16 KiB are refused with `OVERLOADED`. From half
-    of the limit, a stream with unsent responses takes no further tasks."""
+    """Maximum total size of the requests in progress, of the answers that clients have not received
+    yet, and of the responses that streams have not sent yet. Above the limit, requests larger than
+    16 KiB are refused with `OVERLOADED`. From half of the limit, a stream with unsent responses
+    takes no further tasks. Answers above 16 KiB may use a quarter of the limit; a further read
+    waits up to 10 s and is then refused with `OVERLOADED`."""
     pending_commands_max: int = Field(default=20_000, ge=1, le=1_000_000)
     """Maximum number of commands that wait for a log entry; further commands are refused with
     `OVERLOADED`."""

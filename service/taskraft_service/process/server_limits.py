@@ -9,6 +9,7 @@ from taskraft_service import limits
 from taskraft_service.access.authenticator import PERSON_CHARACTERS_MAX
 from taskraft_service.api.cluster.membership import MEMBERS_MAX
 from taskraft_service.api.feed.task_events import EVENTS_MAX
+from taskraft_service.api.rpc.answer_bytes import AnswerRoom
 from taskraft_service.api.rpc.grpc_calls import FIRST_MESSAGE_SECONDS
 from taskraft_service.api.rpc.list_maxima import MASK_PATHS_MAX, PARTITIONS_MAX
 from taskraft_service.api.rpc.live_calls import PrincipalShares
@@ -71,7 +72,7 @@ OTHER_LIMITS: Final = {
 
 
 def server_limits(
-    config: ServerConfig, objects: Limits, shares: PrincipalShares
+    config: ServerConfig, objects: Limits, shares: PrincipalShares, answers: AnswerRoom
 ) -> Mapping[str, int]:
     """Return the limits in force by name; the unit is part of the name.
 
@@ -79,6 +80,7 @@ def server_limits(
         config: the settings of this node.
         objects: the limits of the queue.
         shares: the shares of each principal on this node.
+        answers: the answers of this node.
     """
     named = {name.lower(): number for name, number in vars(limits).items() if name.isupper()}
     return {
@@ -86,6 +88,8 @@ def server_limits(
         **OTHER_LIMITS,
         **{name: getattr(objects, name) for name in (*OBJECT_LIMITS, *RESULT_LIMITS)},
         **{name: getattr(config, name) for name in NODE_SETTINGS},
+        "answer_bytes_max": answers.bytes_max,
+        "answer_bytes_share_max": answers.share_max,
         "calls_share_max": shares.calls_max,
         "streams_share_max": shares.streams_max,
         "connections_share_max": shares.connections_max,

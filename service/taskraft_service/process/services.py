@@ -182,7 +182,10 @@ def servicers(
                 executor.record_act,
                 _snapshots(components, executor, reader).save,
                 lambda: server_limits(
-                    components.config, reader.applied.limits, components.load.live.shares
+                    components.config,
+                    reader.applied.limits,
+                    components.load.live.shares,
+                    components.load.answers,
                 ),
                 components.disk,
                 lambda: components.saved_snapshots.age_ms,

@@ -11,6 +11,7 @@ from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.process import server_limits as module
 from taskraft_service.process.server_limits import server_limits
 from taskraft_service.queue.limits import Limits
+from tests.service.api.rpc.call_loads import call_load
 
 PACKAGE = Path(limits.__file__).parent
 API = sorted((PACKAGE / "api").rglob("*.py"))
@@ -85,7 +86,8 @@ def test_maximums_of_checked_requests_are_published():
 
 def test_limits_that_refusals_name_are_published(tmp_path):
     config = ServerConfig(data_dir=tmp_path)
-    published = server_limits(config, Limits(), PrincipalShares(1, 2, 3))
+    load = call_load(bytes_max=64 * 1024 * 1024)
+    published = server_limits(config, Limits(), PrincipalShares(1, 2, 3), load.answers)
     code = [path.read_text() for path in PACKAGE.rglob("*.py") if "stubs" not in path.parts]
     named = {name for text in code for each in NAMED_LIMITS for name in each.findall(text)}
     for name in ("calls_max", "sessions_max", "waited_tasks_max", "temporary_bytes_max"):
@@ -94,3 +96,5 @@ def test_limits_that_refusals_name_are_published(tmp_path):
     assert published["session_taken_max"] == Limits().session_taken_max
     assert published["waiting_puts_max"] == 10_000
     assert (published["calls_share_max"], published["streams_share_max"]) == (1, 2)
+    assert published["answer_bytes_max"] == 16 * 1024 * 1024
+    assert published["answer_bytes_share_max"] == 12 * 1024 * 1024

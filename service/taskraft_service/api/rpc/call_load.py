@@ -1,8 +1,10 @@
 """Count the calls of this node, and limit the memory that calls and streams hold.
 
-One budget counts each byte once: the requests in progress, here or forwarded, and the responses
-that streams have not sent yet. A call above the budget is refused with OVERLOADED before anything
-is proposed. The bytes are freed when the call ends or the response is sent.
+One budget counts each byte once: the requests in progress, here or forwarded, the answers that the
+transport has not taken yet, and the responses that streams have not sent yet. A call above the
+budget is refused with OVERLOADED before anything is proposed. Answers have a part of the budget,
+for which calls wait (see ``answer_bytes``). The bytes are freed when the call ends, or when the
+answer or the response is sent.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from taskraft.v1 import error_pb2
-from taskraft_service.api.rpc.live_calls import LiveCalls
+from taskraft_service.api.rpc.answer_bytes import ANSWERS_SHARE, AnswerRoom
+from taskraft_service.api.rpc.live_calls import LiveCalls, share_of
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.distribution import Distribution
 from taskraft_service.limits import MESSAGE_BYTES_MAX
@@ -59,6 +62,7 @@ class CallLoad:
     """
 
     __slots__ = (
+        "answers",
         "bytes_max",
         "calls",
         "calls_max",
@@ -79,6 +83,8 @@ class CallLoad:
         self.calls = 0
         self.streams = 0
         self.held_bytes = 0
+        answers_max = bytes_max // ANSWERS_SHARE
+        self.answers: Final = AnswerRoom(self, answers_max, share_of(answers_max, answers_max))
         self.is_draining = False
         """Whether the node stops: it serves no further call."""
         self.idle: asyncio.Event | None = None

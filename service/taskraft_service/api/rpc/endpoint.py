@@ -23,10 +23,11 @@ from taskraft_replication.errors import NotRaftLeader
 from taskraft_service.access.audit import log_unauthenticated
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator, value_in
 from taskraft_service.access.caller import ANONYMOUS, Caller, Unauthenticated
+from taskraft_service.api.rpc.answer_bytes import name_principal
 from taskraft_service.api.rpc.call_ends import CALL_KEY, END_CALLS_PATH, end_calls
 from taskraft_service.api.rpc.call_load import CallCounts, CallLoad
 from taskraft_service.api.rpc.calls_at_leader import CallAttempts, ThisNodeLeads
-from taskraft_service.api.rpc.delivery import delivering
+from taskraft_service.api.rpc.delivery import AnswerUndo, delivering
 from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
@@ -120,16 +121,14 @@ def _unchanged(_path: str, handle: UnaryHandle) -> UnaryHandle:
     return handle
 
 
-def _undo(
-    method: AnyUnaryMethod, authenticator: Authenticator
-) -> Callable[[bytes, bytes, ServerContext], None]:
-    """Return a function that undoes an answer which could not be sent to its caller."""
+def _undo(method: AnyUnaryMethod, authenticator: Authenticator) -> AnswerUndo:
+    """Return what undoes an answer which could not be sent to its caller."""
 
     def undo(raw: bytes, answer: bytes, context: ServerContext) -> None:
         is_open = authenticator is OPEN_AUTHENTICATOR
         method.undo(raw, answer, ANONYMOUS if is_open else authenticator.authenticate(context))
 
-    return undo
+    return AnswerUndo(method.is_idempotent, undo)
 
 
 class GrpcEndpoint:
@@ -199,19 +198,17 @@ class GrpcEndpoint:
             handle = self._server_streaming(path, handler, request, authenticator)
             guarded = guard(path, handle, authenticator, self._abort)
             return ServedMethod(CallKind.SERVER_STREAMING, handle, guarded, authenticator)
-        kind = CallKind.UNARY
         (method,) = (one for one in methods.unary if one.name == name)
         handle = self.instrument(path, self._unary(path, method, request, authenticator))
-        if method.can_undo:
-            kind = CallKind.WRITTEN_ANSWER
-            handle = delivering(handle, method.is_idempotent, _undo(method, authenticator))
+        undo = _undo(method, authenticator) if method.can_undo else None
+        handle = delivering(handle, self.load.answers, undo)
         guarded = guard(path, handle, authenticator, self._abort)
         prompt: PromptMethod | None = None
         is_plain = authenticator is OPEN_AUTHENTICATOR and self.instrument is _unchanged
-        if kind is CallKind.UNARY and method.can_begin and is_plain:
+        if method.can_begin and is_plain:
             leadership, load, counts = self._leadership, self.load, self.counts
             prompt = PromptMethod(path, method, handle, self._abort, leadership, load, counts)
-        return ServedMethod(kind, handle, guarded, authenticator, prompt)
+        return ServedMethod(CallKind.WRITTEN_ANSWER, handle, guarded, authenticator, prompt)
 
     # ------------------------------------------------------------------------------ kinds of calls
 
@@ -244,6 +241,8 @@ class GrpcEndpoint:
                 if load.calls > load.calls_max or load.held_bytes > load.bytes_max:
                     load.check_call(size)
                 caller = ANONYMOUS if is_open else authenticator.authenticate(context)
+                if caller.name:
+                    name_principal(caller.name)
                 key = value_in(context.invocation_metadata(), CALL_KEY) if may_have_key else ""
                 if caller.is_restricted or key:
                     live = load.live.add(

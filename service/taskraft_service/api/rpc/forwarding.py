@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import grpc
 import grpc.aio
@@ -18,6 +18,7 @@ import grpc.aio
 from taskraft.v1 import error_pb2
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.access.caller import Caller
+from taskraft_service.api.rpc.answer_bytes import reserve_answer
 from taskraft_service.api.rpc.call_ends import CALL_KEY, CONFIRMATION_SECONDS, CallEnds
 from taskraft_service.api.rpc.calls_at_leader import (
     ANSWER_GRACE_SECONDS,
@@ -32,6 +33,7 @@ from taskraft_service.api.rpc.forwarding_metadata import (
     UNKNOWN_ORIGIN,
     WAITED_KEY,
     CallOrigin,
+    answer_bytes,
     forwarding_metadata,
     trace_context,
 )
@@ -46,6 +48,8 @@ from taskraft_service.api.rpc.status import (
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.turns import next_turn
 
+_Call: TypeAlias = "grpc.aio.UnaryUnaryCall[bytes, bytes] | grpc.aio.UnaryStreamCall[bytes, bytes]"
+_Start: TypeAlias = Callable[..., "_Call"]
 _NOT_PROPOSED: Final = frozenset(
     reason_name(reason)
     for reason in (
@@ -146,12 +150,13 @@ class Forwarder:
             is_wait: the call changes nothing while it waits for its answer.
             origin: where the call comes from.
             attempts: records each attempt that reached a leader and got no answer. An error then
-                does not prove that the call had no effect.
+                does not prove that the call had no effect. A large answer of a call that changes
+                nothing is received only once there is room for its bytes.
 
         Raises:
             ThisNodeLeads: this node became the leader.
             CallRefused: NO_LEADER, or COMMIT_UNKNOWN if the leader was lost during the call;
-                DRAINING, this node stops.
+                DRAINING, this node stops; OVERLOADED, there is no room for the answer.
             LeaderAnsweredError: the leader answered with an error.
         """
         self.calls += 1
@@ -167,7 +172,6 @@ class Forwarder:
             # Checked after the wait for a leader: ``stop_waiting`` gives up only earlier calls.
             if self._is_stopping and not origin.outlives_stop:
                 raise _draining()
-            start: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             left = None if deadline is None else deadline - loop.time()
             waited = (WAITED_KEY, str(int((loop.time() - arrived_at) * 1000)))
             metadata = (*forwarding_metadata(origin.caller, origin.trace), waited)
@@ -175,12 +179,15 @@ class Forwarder:
             if attempts.undelivered is not None:
                 ends = EndsAtLeader(channel, origin.caller, self._ends.new_key())
                 metadata = (*metadata, (CALL_KEY, ends.key))
+            start: _Start = (
+                channel.unary_unary(method)
+                if attempts.changes_state
+                else channel.unary_stream(method)
+            )
             call = start(raw, timeout=left, metadata=metadata)
             try:
                 with self._at_leader.tracked(call, leader, may_give_up, ends):
-                    return await attempts.answer_of(
-                        call, partial(self._ends.end_one, ends, call) if ends else None
-                    )
+                    return await self._answer_of(call, attempts, ends)
             except NodeStops as error:
                 attempts.is_lost = True
                 raise _draining() from error
@@ -192,6 +199,18 @@ class Forwarder:
                 if not await self._may_retry(error, is_idempotent, attempts):
                     raise LeaderAnsweredError(error) from error
             await next_turn()  # all calls of a lost leader would continue in this turn
+
+    async def _answer_of(
+        self,
+        call: _Call,
+        attempts: CallAttempts,
+        ends: EndsAtLeader | None,
+    ) -> bytes:
+        """Return the answer of an attempt; ``ends`` is how the leader can be asked to end it."""
+        if isinstance(call, grpc.aio.UnaryStreamCall):
+            return await _received(call)
+        end = None if ends is None else partial(self._ends.end_one, ends, call)
+        return await attempts.answer_of(call, end)
 
     async def _may_retry(
         self,
@@ -262,6 +281,28 @@ class Forwarder:
             raise LeaderAnsweredError(error) from error
         finally:
             upstream.cancel()
+
+
+async def _received(call: grpc.aio.UnaryStreamCall[bytes, bytes]) -> bytes:
+    """Return the answer of a forwarded read; receive a large answer once its bytes have room.
+
+    Until then, flow control keeps the answer at the leader, where its bytes count too.
+
+    Raises:
+        CallRefused: OVERLOADED, there was no room.
+        grpc.aio.AioRpcError: the leader answered with an error.
+    """
+    try:
+        announced = dict(await call.initial_metadata())
+        await reserve_answer(answer_bytes(announced))
+        answer = await call.read()
+        if isinstance(answer, bytes):
+            await call.read()  # raises the error with which a call ends after its answer
+            return answer
+    except BaseException:
+        call.cancel()
+        raise
+    raise CallRefused(error_pb2.Error.INTERNAL_ERROR, "the leader sent no answer")
 
 
 def _draining() -> CallRefused:

@@ -2,7 +2,8 @@
 
 The metadata holds the hop count, the time that the call has already waited, the token of the call
 or else the name of its principal, the person for whom it speaks, the address of the client, and the
-W3C trace context. Clients can send these keys too, so a malformed value is treated as absent.
+W3C trace context. Clients can send these keys too, so a malformed value is treated as absent. The
+answer to a forwarded call has its size in the initial metadata, if it is large.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ HOPS_KEY: Final = "x-taskraft-hops"
 cannot loop."""
 WAITED_KEY: Final = "x-taskraft-waited-ms"
 """Time in ms that a forwarded call has already waited; subtracted from its maximum wait."""
+ANSWER_BYTES_KEY: Final = "x-taskraft-answer-bytes"
+"""Size of a large answer, which precedes the answer to a forwarded call."""
 TRACE_KEYS: Final = ("traceparent", "tracestate")
 """Keys of the W3C trace context, so that the leader's spans join the caller's trace."""
 _DIGITS_MAX: Final = 15
@@ -78,6 +81,11 @@ def waited_seconds(metadata: Mapping[str, str | bytes]) -> float:
 def hop_count(metadata: Mapping[str, str | bytes]) -> int:
     """Return the number of times that a call was forwarded."""
     return _number(metadata, HOPS_KEY)
+
+
+def answer_bytes(metadata: Mapping[str, str | bytes]) -> int:
+    """Return the size of the answer that follows; 0 for a small answer."""
+    return _number(metadata, ANSWER_BYTES_KEY)
 
 
 def _number(metadata: Mapping[str, str | bytes], key: str) -> int:

@@ -146,7 +146,9 @@ def _written_answer(handle: UnaryHandle) -> Handler:
     """Return the handler of a call whose answer ``handle`` returns or writes."""
 
     async def serve(raw: bytes, context: ServerContext) -> None:
-        answer = await handle(raw, context)
+        answering = handle(raw, context)
+        del raw  # the context keeps the traceback of an error, which refers to this frame
+        answer = await answering
         if answer is not None:
             # grpc.aio ignores what the handler of a stream returns.
             await context.write(answer)

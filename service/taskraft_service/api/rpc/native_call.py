@@ -160,6 +160,7 @@ class NativeCall:
             raise asyncio.CancelledError
         self._unsent_bytes += len(raw)
         self._command((EdgeCommand.MESSAGE, self._number, raw))
+        del raw  # the edge copies the message in this turn of the event loop
         if self._flushes:
             self._command((EdgeCommand.FLUSH, self._number))
         while self._unsent_bytes > (0 if self._flushes else UNSENT_BYTES_MAX):

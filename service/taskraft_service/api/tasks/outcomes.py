@@ -11,6 +11,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits, wire
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
+from taskraft_service.api.rpc.answer_bytes import reserve_answer
 from taskraft_service.api.rpc.calls_at_leader import ThisNodeLeads
 from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.rpc.forwarding_metadata import CallOrigin
@@ -90,6 +91,7 @@ class OutcomeHandlers:
         views = [None if isinstance(one, Refusal) else next(ended) for one in found]
         kept_bytes = sum([view.content_bytes for view in views if view is not None])
         call.steps.count_content(kept_bytes + wait.dropped_bytes, len(ids))
+        await reserve_answer(kept_bytes)
         return await self._encode_waited(call, found, views, gone)
 
     async def _encode_waited(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.rpc.answer_bytes import reserve_answer
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.paging import (
     key_of_token,
@@ -36,6 +37,7 @@ from taskraft_service.command_codecs.selector import selector_of
 from taskraft_service.languages.filter_text import read_filter
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.limits import (
+    HEADERS_BYTES_MAX,
     LIST_BYTES_MAX,
     LIST_SCAN_MAX,
     LIST_SLICE_MAX,
@@ -108,8 +110,13 @@ class TaskReadHandlers:
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
         queue = self._reader.queues.queue_of(request.tube)
-        content_bytes = queue.content_bytes(request.tube, selector)
-        call.steps.count_content(content_bytes, at_most(selector))
+        content_bytes, tasks = queue.content_bytes(request.tube, selector), at_most(selector)
+        call.steps.count_content(content_bytes, tasks)
+        shown_bytes = 0 if request.payload_omit else content_bytes
+        await reserve_answer(shown_bytes + tasks * HEADERS_BYTES_MAX)
+        queue = self._reader.queues.queue_of(request.tube)
+        if queue.tube(request.tube) is None:
+            raise tube_not_found(request.tube)
         found = queue.select_tasks(request.tube, selector)
         answer = pb.GetTasksResponse(
             revision=queue.applied_index, now_ms=self._reader.wall_now_ms()
@@ -143,6 +150,7 @@ class TaskReadHandlers:
         tube = queue.tube(request.tube)
         if tube is None:
             raise tube_not_found(request.tube)
+        await reserve_answer(LIST_BYTES_MAX)
         page = await read_task_page(self._reader, tube, request)
         answer = pb.ListTasksResponse(
             next_page_token=page.next_token,

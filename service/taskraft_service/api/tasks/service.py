@@ -9,6 +9,7 @@ from typing import Final
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.leases import own_settlements
+from taskraft_service.api.rpc.answer_bytes import reserve_answer
 from taskraft_service.api.rpc.message_fields import LONG_REQUEST_BYTES
 from taskraft_service.api.rpc.methods import (
     ExecutionSite,
@@ -251,7 +252,9 @@ class TaskService:
         queues = self._reader.queues
         if request.return_tasks:
             tasks = sum([len(one.tokens) for one in request.settlements])
-            call.steps.count_content(returned_bytes(queues, request), tasks)
+            content_bytes = returned_bytes(queues, request)
+            call.steps.count_content(content_bytes, tasks)
+            await reserve_answer(content_bytes)
         leased = leased_tasks(queues, request) if request.return_tasks else ()
         applied = await self._executor.execute_changed(SETTLE, call, request)
         result = result_of(applied, SettleResult)

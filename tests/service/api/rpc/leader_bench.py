@@ -37,11 +37,15 @@ class Upstream:
         self.answers = []
         self.calls = []
         self.ends = lambda _keys: None
+        self.announced_bytes = 0
         self.arrived = asyncio.Event()
 
     async def serve(self, raw, context):
         self.calls.append((raw, dict(context.invocation_metadata())))
         self.arrived.set()
+        if self.announced_bytes:
+            size = str(self.announced_bytes)
+            await context.send_initial_metadata((("x-taskraft-answer-bytes", size),))
         if not self.answers:
             return raw
         answer = self.answers.pop(0)

@@ -6,9 +6,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from taskraft_service.api.rpc.delivery import delivering
+from taskraft_service.api.rpc.delivery import AnswerUndo, delivering
 from taskraft_service.api.rpc.grpc_calls import ClientGone
 from taskraft_service.api.rpc.server_context import CallEnded
+from tests.service.api.rpc.call_loads import call_load
 
 
 class Call:
@@ -39,7 +40,8 @@ async def outcome(call, *, keeps=False):
     async def handle(raw, _context):
         return raw + b"!"
 
-    serve = delivering(handle, lambda _raw: keeps, lambda *undo: undone.append(undo))
+    undo = AnswerUndo(lambda _raw: keeps, lambda *undo: undone.append(undo))
+    serve = delivering(handle, call_load().answers, undo)
     try:
         error = await serve(b"take", call)
     except BaseException as raised:  # noqa: BLE001 - the test looks at any error
