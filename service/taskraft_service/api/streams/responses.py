@@ -105,6 +105,11 @@ class ResponseBuffer:
             self._ready.clear()
         return None if self.ended and not message else b"".join(message)
 
+    def sending(self, message: bytes) -> None:
+        """Count a message that is written past the buffer, until ``sent``."""
+        self._count(len(message))
+        self._sending_bytes = len(message)
+
     def sent(self) -> None:
         """Record that the client's flow control has accepted the last message."""
         self._count(-self._sending_bytes)
@@ -119,17 +124,24 @@ class ResponseBuffer:
         return tokens
 
 
-async def encode_opened(
+def encode_opened(
     session_id: str, queues: QueueLocator, wall_offset_ms: int
 ) -> AsyncIterator[bytes]:
-    """Yield the encoded first responses of a stream: the session and the tasks that it holds.
+    """Return the encoded first responses of a stream: the session and the tasks that it holds now.
 
-    The tasks are read in slices, with a turn of the event loop in between. Leases that end
-    meanwhile are left out. Each response has at most ``HELD_BYTES_MAX`` of tasks.
+    The tasks are read in slices when the next response is needed, with a turn of the event loop in
+    between. Leases that end meanwhile are left out. Each response has at most ``HELD_BYTES_MAX`` of
+    tasks.
     """
+    tokens = queues.lease_tokens(session_id)
+    return _opened_parts(session_id, encode_leases(queues, tokens, _HELD, wall_offset_ms))
+
+
+async def _opened_parts(
+    session_id: str, leases: AsyncIterator[list[bytes]]
+) -> AsyncIterator[bytes]:
     held: list[bytes] = []
     size = 0
-    leases = encode_leases(queues, queues.lease_tokens(session_id), _HELD, wall_offset_ms)
     async for tasks in leases:
         for task in tasks:
             if held and size + len(task) > HELD_BYTES_MAX:

@@ -158,8 +158,7 @@ class SubscribeHandler:
         try:
             await self._open_session(subscription, opened)
             offset_ms = self._reader.wall_offset_ms
-            async for response in encode_opened(session_id, self._reader.queues, offset_ms):
-                subscription.responses.add(response)
+            opening = encode_opened(session_id, self._reader.queues, offset_ms)
             await next_turn()
             self._waiters.add(subscription)
             while self._waiters.add_more(subscription):
@@ -173,7 +172,7 @@ class SubscribeHandler:
                 self._reader,
                 self._payload_bytes_max,
             )
-            await link.run(first, partial(self._heartbeat, subscription))
+            await link.run(first, opening, partial(self._heartbeat, subscription))
         finally:
             self._close(subscription, leadership)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from taskraft.v1 import error_pb2
@@ -83,11 +83,17 @@ class SubscribeStream:
         self._heartbeat_at = self._received_at - HEARTBEAT_INTERVAL_MIN_MS / 1000
         self._heartbeat_timer: asyncio.TimerHandle | None = None
 
-    async def run(self, first: bytes, beat: Callable[[], Awaitable[pb.SubscribeResponse]]) -> None:
+    async def run(
+        self,
+        first: bytes,
+        opening: AsyncIterator[bytes],
+        beat: Callable[[], Awaitable[pb.SubscribeResponse]],
+    ) -> None:
         """Run the stream until the client or the server ends it.
 
         Args:
             first: the client's first message, which was already read.
+            opening: the first responses; each is built when the client has taken the one before.
             beat: returns the content of a heartbeat.
 
         Raises:
@@ -96,7 +102,7 @@ class SubscribeStream:
         """
         self._schedule_heartbeat(self._subscription.heartbeat_ms or HEARTBEAT_MS)
         reader = self._loop.create_task(self._read(first))
-        writer = self._loop.create_task(self._write(beat))
+        writer = self._loop.create_task(self._write(opening, beat))
         try:
             if await self._is_silent(reader, writer):
                 self._end_silent_stream()
@@ -255,13 +261,20 @@ class SubscribeStream:
 
     # ------------------------------------------------------------------------------ to the client
 
-    async def _write(self, beat: Callable[[], Awaitable[pb.SubscribeResponse]]) -> None:
-        """Write responses, and a heartbeat when one is due or was requested.
+    async def _write(
+        self, opening: AsyncIterator[bytes], beat: Callable[[], Awaitable[pb.SubscribeResponse]]
+    ) -> None:
+        """Write the first responses, then all other responses with the heartbeats.
 
-        The first task after a long pause comes with a heartbeat, because the client judges the
-        lease by the clock in the last heartbeat.
+        A heartbeat is written when one is due or was requested. The first task after a long pause
+        comes with a heartbeat, because the client judges the lease by the clock in the last
+        heartbeat.
         """
         outbox = self._subscription.responses
+        async for response in opening:
+            outbox.sending(response)
+            await self._stream.write(response)
+            outbox.sent()
         while (raw := await outbox.next()) is not None:
             now = self._loop.time()
             if self._is_heartbeat_due or (raw and now - self._heartbeat_at >= HEARTBEAT_MS / 1000):

@@ -109,11 +109,14 @@ class Linked:
         opening = OPENING if tubes is None else pb.SubscribeRequest(open={"sources": [EACH_TUBE]})
         self.stream = Stream(opening, *messages)
         self.submitter = Submitter()
+        self.load = call_load()
         self.waiters = Waiters(Board(**tubes or {"a": 0}))
         self.subscription = SubscriptionState(
-            opening.open, "session", lambda _tokens: None, call_load()
+            opening.open, "session", lambda _tokens: None, self.load
         )
         add(self.waiters, self.subscription)
+        self.opened = []
+        self.built = 0
         self.link = SubscribeStream(
             self.subscription, self.stream, self.submitter, self.waiters, reading(), 100
         )
@@ -124,7 +127,12 @@ class Linked:
         async def beat():
             return pb.SubscribeResponse(heartbeat=pb.SubscribeResponse.Heartbeat(now_ms=5))
 
-        return asyncio.ensure_future(self.link.run(first, beat))
+        return asyncio.ensure_future(self.link.run(first, self.opening(), beat))
+
+    async def opening(self):
+        for response in self.opened:
+            self.built += 1
+            yield response.SerializeToString()
 
 
 def acked(number=0):
@@ -135,6 +143,38 @@ def acked(number=0):
 async def turn():
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+async def test_the_first_responses_are_built_one_after_another_as_the_client_takes_them():
+    one = Linked(acked())
+    one.opened = [pb.SubscribeResponse(opened={"session_id": f"s{page}"}) for page in range(100)]
+    load, page_bytes = one.load, one.opened[0].ByteSize()
+    taken = asyncio.Semaphore(0)
+    write = one.stream.write
+
+    async def write_when_taken(raw):
+        await taken.acquire()
+        await write(raw)
+
+    one.stream.write = write_when_taken
+    running = one.run()
+    await turns_until(lambda: one.submitter.proposed)
+    one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, 0, SettleResult([], [])))
+    await turn()
+    assert one.built == 1
+    assert page_bytes < load.held_bytes < 3 * page_bytes, "a page and the answer to a settlement"
+    taken.release()
+    await turns_until(lambda: one.built == 2)
+    for _ in range(100):
+        taken.release()
+    one.stream.send(None)
+    await running
+    assert [part.opened.session_id for part in one.stream.received] == [
+        *(f"s{page}" for page in range(100)),
+        "",
+    ]
+    assert one.stream.received[-1].settled
+    assert load.held_bytes == 0
 
 
 async def test_pending_settlements_are_answered_after_the_client_has_half_closed():
