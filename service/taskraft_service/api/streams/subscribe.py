@@ -138,12 +138,6 @@ class SubscribeHandler:
         violations.raise_if_any()
         await self._existence.check_tubes([source.tube for source in opened.sources])
         await self._existence.check_session(opened.session_id, caller)
-        check_wait(
-            ConsumerSources(opened.sources, caller),
-            self._waiters,
-            self._reader.applied.tube_names(),
-            RequestSteps(),
-        )
         session_id = opened.session_id or str(uuid.uuid4())
         leadership = self._returns.leadership
         subscription = SubscriptionState(
@@ -154,13 +148,19 @@ class SubscribeHandler:
             caller,
             self._reader.wall_now_ms(),
         )
+        sources = ConsumerSources(opened.sources, caller)
+        if sources.has_patterns:
+            await next_turn()
+        check_wait(sources, self._waiters, self._reader.applied.tube_names(), RequestSteps())
         self._streams.add(subscription)
         try:
+            # Added in the turn of the check, so that two streams cannot use the same room. The
+            # stream wants no task before ``run`` handles the credit of the first message.
+            self._waiters.add(subscription)
             await self._open_session(subscription, opened)
             offset_ms = self._reader.wall_offset_ms
             opening = encode_opened(session_id, self._reader.queues, offset_ms)
             await next_turn()
-            self._waiters.add(subscription)
             while self._waiters.add_more(subscription):
                 self._submitter.wake()
                 await next_turn()

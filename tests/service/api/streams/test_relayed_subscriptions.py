@@ -1,13 +1,16 @@
 """A follower relays streams to the leader, and says where to go when the leader is lost."""
 
 import asyncio
+from types import SimpleNamespace
 
 import grpc
 import grpc.aio
 import pytest
 
 from taskraft.v1 import error_pb2
+from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.core.types import MemberId
+from taskraft_service import limits
 from taskraft_service.access.caller import ANONYMOUS
 from taskraft_service.api.rpc.calls_at_leader import LeaderLost, ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY
@@ -153,6 +156,23 @@ async def test_a_node_that_becomes_the_leader_serves_the_stream():
     assert len(api._waiters) == len(api._streams) == 0
     attached = [command.attached for command, _ in submitter.proposed[1:]]
     assert attached == [True, False]
+
+
+async def test_a_stream_that_is_being_opened_uses_its_places(monkeypatch):
+    monkeypatch.setattr(limits, "WAITING_PLACES_MAX", 1)
+    api, submitter = subscribe_api(forwarder := Forwarder())
+    forwarder.leadership.serves = True
+    api._reader.applied = SimpleNamespace(tube_names=lambda: ("a",))
+    opening = pb.SubscribeRequest(open={"sources": [pb.TakeSource(tube="a*")]})
+    streams = [asyncio.ensure_future(api.subscribe(Stream(opening), ANONYMOUS)) for _ in range(2)]
+    await turns_until(lambda: submitter.proposed and (streams[1].done() or submitter.proposed[1:]))
+    assert len(submitter.proposed) == 1, "the first stream opens its session"
+    with pytest.raises(CallRefused) as caught:
+        await streams[1]
+    assert caught.value.metadata["limit"] == "waiting_places_max"
+    streams[0].cancel()
+    await asyncio.wait(streams)
+    assert len(api._waiters) == len(api._waiters.places.counts) == 0
 
 
 async def test_a_relayed_stream_is_not_relayed_again():
