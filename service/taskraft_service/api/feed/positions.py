@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft_service import limits
@@ -71,6 +71,12 @@ def consumer_message(queue: Queue, view: ConsumerView) -> pb.FeedConsumer:
         committed_ms=in_wall_time(view.committed_ms, queue.wall_offset_ms),
         idle_ttl_ms=view.idle_ttl_ms,
     )
+
+
+def encode_consumers(queue: Queue, views: Iterable[ConsumerView]) -> bytes:
+    """Return feed consumers as a part of an encoded DescribeFeedResponse."""
+    consumers = [consumer_message(queue, view) for view in views]
+    return pb.DescribeFeedResponse(consumers=consumers).SerializeToString()
 
 
 def check_cursor(violations: Violations, cursor: pb.FeedCursor, partitions: int) -> None:

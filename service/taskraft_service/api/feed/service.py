@@ -18,10 +18,11 @@ from taskraft_service.access.caller import Caller
 from taskraft_service.access.permissions import Verb
 from taskraft_service.api.feed.answers import chunk_message, partition_messages, rows_max
 from taskraft_service.api.feed.event_content import ROWS_MAX, add_contents
-from taskraft_service.api.feed.positions import FeedPositionHandlers, check_cursor, consumer_message
+from taskraft_service.api.feed.positions import FeedPositionHandlers, check_cursor, encode_consumers
 from taskraft_service.api.feed.read_checks import check_read, check_same_feed
 from taskraft_service.api.feed.read_pace import ReadPace
 from taskraft_service.api.feed.task_events import TaskEventsHandler
+from taskraft_service.api.rpc.answer_bytes import reserve_answer
 from taskraft_service.api.rpc.methods import (
     AnyUnaryMethod,
     ExecutionSite,
@@ -42,6 +43,8 @@ from taskraft_service.queue.feed.chunk import ChangeChunk, only, with_columns
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["FeedService"]
 POSITIONS_PER_STEP: Final = 2
 """Number of positions of a feed consumer that are copied in one step of a request."""
+POSITION_BYTES: Final = 16
+"""Maximum size of one encoded position of a feed consumer."""
 NO_END: Final = 2**63 - 1
 
 
@@ -112,10 +115,11 @@ class FeedService:
             },
         )
 
-    async def describe_feed(
-        self, call: UnaryCall[pb.DescribeFeedRequest]
-    ) -> pb.DescribeFeedResponse:
-        """Describe the partitions, the consumers, and the nodes that serve the feed."""
+    async def describe_feed(self, call: UnaryCall[pb.DescribeFeedRequest]) -> bytes:
+        """Describe the partitions, the consumers, and the nodes that serve the feed.
+
+        The consumers are encoded in slices, because their positions can have 16 MB.
+        """
         violations = Violations()
         violations.check_consistency(call.request.consistency)
         violations.raise_if_any()
@@ -127,13 +131,16 @@ class FeedService:
             nodes=self._nodes(),
             now_ms=queue.now_ms + queue.wall_offset_ms,
         )
-        steps_each = MESSAGE_STEPS + len(queue.feed.partitions) // POSITIONS_PER_STEP
-        async for names in call.steps.slices(queue.consumer_names(), steps_each):
+        parts = [answer.SerializeToString()]
+        consumers, partitions = queue.consumer_names(), len(queue.feed.partitions)
+        await reserve_answer(len(consumers) * partitions * POSITION_BYTES)
+        steps_each = MESSAGE_STEPS + partitions // POSITIONS_PER_STEP
+        async for names in call.steps.slices(consumers, steps_each):
             queue = self._reader.applied
             readable = [name for name in names if call.caller.may(Verb.READ, name)]
             views = map(queue.consumer, readable)
-            answer.consumers.extend(consumer_message(queue, one) for one in views if one)
-        return answer
+            parts.append(encode_consumers(queue, [one for one in views if one]))
+        return b"".join(parts)
 
     async def watch_feed(self, call: UnaryCall[pb.WatchFeedRequest]) -> pb.WatchFeedResponse:
         """Wait until a partition has events after the caller's cursor."""
