@@ -26,6 +26,7 @@ from taskraft_service.leader.waited_tasks import (
     TaskKey,
     WaitedTasks,
 )
+from taskraft_service.limits import CONTENT_BYTES_MAX
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.sliced_calls import SlicedCalls
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
@@ -54,28 +55,61 @@ EXPECTED_MIN: Final = 1_000
 _FINISHED: Final = (State.DONE, State.ZOMBIE)
 
 
+@dataclass(slots=True)
+class EarlyContent:
+    """Size of the contents of all outcomes in ``ExpectedOutcomes``, of all tubes."""
+
+    kept_bytes: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class ExpectedOutcomes:
     """Outcomes of tasks of one tube that end while the puts that create them are in flight.
 
     The ids of these tasks are known only when a put is applied. ``floors`` has, for each put in
-    flight, the minimum of these ids.
+    flight, the minimum of these ids, in ascending order. The outcomes of all tubes have at most
+    ``CONTENT_BYTES_MAX`` of content in total; later ones are kept without their content.
     """
 
     number: int
     """Number of the tube."""
+    content: EarlyContent
     floors: list[int] = field(default_factory=list)
     ended: dict[int, TaskView] = field(default_factory=dict)
     ended_max: int = EXPECTED_MIN
     """Number of outcomes above which those that no put in flight expects are removed."""
+    _removed_below: int = 0
+    """Id below which all outcomes were removed."""
 
     def add(self, view: TaskView) -> None:
-        """Add the outcome of a task."""
+        """Add the outcome of a task, if a put in flight may expect the task."""
+        if view.id < self.floors[0]:
+            return
+        content_bytes = view.content_bytes
+        is_too_large = self.content.kept_bytes + content_bytes > CONTENT_BYTES_MAX
+        if is_too_large or len(self.ended) >= self.ended_max:
+            self._remove_unexpected()
+            is_too_large = self.content.kept_bytes + content_bytes > CONTENT_BYTES_MAX
+        known = self.ended.pop(view.id, None)
+        if known is not None:
+            self.content.kept_bytes -= known.content_bytes
+        if is_too_large:
+            view = view.without_content()
         self.ended[view.id] = view
-        if len(self.ended) > self.ended_max:
-            first = min(self.floors)
-            self.ended = {task_id: one for task_id, one in self.ended.items() if task_id >= first}
-            self.ended_max = max(2 * len(self.ended), EXPECTED_MIN)
+        self.content.kept_bytes += view.content_bytes
+
+    def stop_counting(self) -> None:
+        """Count the contents of the outcomes no longer; no put in flight expects them."""
+        self.content.kept_bytes -= sum([view.content_bytes for view in self.ended.values()])
+
+    def _remove_unexpected(self) -> None:
+        """Remove the outcomes that no put in flight expects, once for each minimum of the ids."""
+        first = self.floors[0]
+        if first > self._removed_below:
+            self._removed_below = first
+            for task_id in [task_id for task_id in self.ended if task_id < first]:
+                self.content.kept_bytes -= self.ended.pop(task_id).content_bytes
+        self.ended_max = max(2 * len(self.ended), EXPECTED_MIN)
 
 
 class OutcomeWaits:
@@ -91,6 +125,7 @@ class OutcomeWaits:
         self._calls: dict[OutcomeWait, None] = {}
         self._expected: dict[int, ExpectedOutcomes] = {}
         """The outcomes that puts in flight expect, by number of the tube."""
+        self._early_content = EarlyContent()
         self._untold: SlicedCalls[OutcomeWait] = SlicedCalls(TOLD_AT_ONCE)
         self._emptied: SlicedCalls[int] = SlicedCalls(EMPTIED_AT_ONCE)
         self._abandoned: SlicedCalls[OutcomeWait] = SlicedCalls(ABANDONED_AT_ONCE)
@@ -183,7 +218,10 @@ class OutcomeWaits:
             yield None
             return
         number, first = key
-        expectation = self._expected.setdefault(number, ExpectedOutcomes(number))
+        expectation = self._expected.get(number)
+        if expectation is None:
+            expectation = ExpectedOutcomes(number, self._early_content)
+            self._expected[number] = expectation
         expectation.floors.append(first)
         self._watch(key).add_floor(*key)
         try:
@@ -193,6 +231,7 @@ class OutcomeWaits:
             expectation.floors.remove(first)
             if not expectation.floors:
                 del self._expected[number]
+                expectation.stop_counting()
 
     def redirect_all(self) -> None:
         """Fail every waiting call with NotProposed, so that it is forwarded to the new leader.

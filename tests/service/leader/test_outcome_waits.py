@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from taskraft_service.leader import waited_tasks
+from taskraft_service.leader import outcome_waits, waited_tasks
 from taskraft_service.leader.command_submitter import NotProposed
 from taskraft_service.leader.outcome_waits import (
     EMPTIED_AT_ONCE,
@@ -137,6 +137,29 @@ def test_outcomes_that_no_put_in_flight_expects_are_removed():
         (last,) = stage.put(b"x")
         stage.do(Delete("t", ByIds([last])))
         assert list(expectation.ended) == [last]
+
+
+def test_the_outcomes_that_puts_in_flight_expect_have_a_maximum_of_content(monkeypatch):
+    monkeypatch.setattr(outcome_waits, "CONTENT_BYTES_MAX", 250)
+    stage = Stage()
+    content = stage.outcomes._early_content
+    first, second = ExitStack(), ExitStack()
+    one = first.enter_context(stage.outcomes.expecting("t"))
+    other = second.enter_context(stage.outcomes.expecting("other"))
+    ids = stage.put(*[b"x" * 100] * 3)
+    stage.do(Delete("t", ByIds(ids)))
+    assert [len(one.ended[task_id].body) for task_id in ids] == [100, 100, 0]
+    assert {view.extras.outcome for view in one.ended.values()} == {TaskOutcome.DELETED}
+    (late,) = stage.put(b"x" * 100, tube="other")
+    stage.do(Delete("other", ByIds([late])))
+    assert (len(other.ended[late].body), content.kept_bytes) == (0, 200)
+    with stage.outcomes.expecting("t"):
+        first.close()
+        (last,) = stage.put(b"x" * 100)
+        stage.do(Delete("t", ByIds([last])))
+        assert [len(view.body) for view in one.ended.values()] == [100], "room was made"
+    second.close()
+    assert content.kept_bytes == 0
 
 
 async def test_tubes_without_waiting_calls_are_not_watched(stage):
