@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from taskraft.v1 import (
+    feed_service_pb2,
     group_service_pb2,
     session_service_pb2,
     task_pb2,
@@ -27,6 +28,7 @@ from taskraft_service.backup.snapshot_file import (
 )
 from taskraft_service.command_codecs.audit import RECORD_ACT, act_message
 from taskraft_service.command_codecs.batch import BATCH
+from taskraft_service.command_codecs.commit_cursor import COMMIT_CURSOR
 from taskraft_service.command_codecs.groups import CREATE_GROUP
 from taskraft_service.command_codecs.put import PUT, new_task
 from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
@@ -46,6 +48,7 @@ from taskraft_service.queue.feed.chunk import cut, events_of, read_header
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.audit import RecordAct
 from taskraft_service.queue.operations.bulk_sweeps import RunBulkSweep, StartBulkSweep
+from taskraft_service.queue.operations.feed import CommitCursor
 from taskraft_service.queue.operations.kick_bury_delete import Bury
 from taskraft_service.queue.operations.put import Put
 from taskraft_service.queue.operations.registry import ManagedCommand
@@ -198,6 +201,18 @@ def tube_owners_log_content():
     return json.dumps({"a tube": row}, indent=1, sort_keys=True)
 
 
+def consumer_owners_log_content():
+    """Return the entry of the first cursor of a feed consumer that belongs to a principal."""
+    key = RequestKey(owner=Ownership("billing", changes_all=False))
+    commit = feed_service_pb2.CommitCursorRequest(
+        consumer="lake", cursor=feed_service_pb2.FeedCursor(next_seq={0: 0})
+    )
+    data = encode_entry(NOW_MS, [encode_leader_command(COMMIT_CURSOR, commit, key)])
+    _, (command,) = decode_entry(data)
+    row = {"entry": data.hex(), "type": type(command).__name__, "fields": shown(command)}
+    return json.dumps({"a feed consumer": row}, indent=1, sort_keys=True)
+
+
 def bulk_log_content():
     """Return entries of the commands on bulk sweeps, and what they mean."""
     names = (
@@ -283,7 +298,9 @@ def meaning(store):
     remembered = queue._state.requests.find("r")
     revision = remembered[1] if remembered else 0
     labels = {one.session_id: dict(one.labels) for one in queue.sessions() if one.labels}
+    consumers = {one.name: one.owner for one in queue._state.consumers if one.owner}
     found = {
+        **({"consumer_owners": consumers} if consumers else {}),
         **({"labels": labels} if labels else {}),
         **({"revision_of_put": revision} if revision else {}),
         **({"tube_owners": owned} if owned else {}),
@@ -350,6 +367,16 @@ def tube_owners_content():
     index = len(EXAMPLES) + 1
     own = CreateTube("own", TubeKind.FIFO, TubeOptions(), owner="billing")
     queue.apply(index, NOW_MS + index, [own])
+    store.write(queue.collect_writes())
+    return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
+
+
+def consumer_owners_content():
+    """Return the pairs of the golden state with a feed consumer of a principal, and the meaning."""
+    store = filled_store()
+    queue = Queue(store, Limits(), new_task)
+    index = len(EXAMPLES) + 1
+    queue.apply(index, NOW_MS + index, [CommitCursor("lake", "", {0: 0}, 60_000, owner="billing")])
     store.write(queue.collect_writes())
     return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
 

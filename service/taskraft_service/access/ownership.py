@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from google.protobuf.message import Message
 
+from taskraft.v1 import feed_service_pb2 as feed
 from taskraft.v1 import group_service_pb2 as group
 from taskraft.v1 import schedule_service_pb2 as schedule
 from taskraft.v1 import task_service_pb2 as task
@@ -39,6 +40,14 @@ _NAMES: Final[Mapping[type[Message], Names]] = {
 }
 
 
+_CREATIONS: Final = (
+    tube.CreateTubeRequest,
+    group.CreateGroupRequest,
+    schedule.CreateScheduleRequest,
+    feed.CommitCursorRequest,
+)
+
+
 def _makes_owned(request: Message) -> bool:
     """Return whether a request makes an object with an owner, and changes none.
 
@@ -46,9 +55,7 @@ def _makes_owned(request: Message) -> bool:
     """
     if isinstance(request, task.TakeTasksRequest):
         return not request.session_id
-    return isinstance(
-        request, (tube.CreateTubeRequest, group.CreateGroupRequest, schedule.CreateScheduleRequest)
-    )
+    return isinstance(request, _CREATIONS)
 
 
 def reached_names(request: Message) -> Iterable[str]:

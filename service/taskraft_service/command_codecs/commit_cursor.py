@@ -22,6 +22,7 @@ def _commit_cursor(
         request.idle_ttl_ms or CONSUMER_IDLE_TTL_DEFAULT_MS,
         key.scope + request.request_id,
         key.hash,
+        key.owner.principal,
     )
 
 

@@ -15,6 +15,7 @@ OBJECT_LIMITS: Final = (
     "groups_max",
     "groups_share_max",
     "consumers_max",
+    "consumers_share_max",
     "bulk_sweeps_open_max",
     "bulk_sweeps_share_max",
 )
@@ -49,6 +50,8 @@ class Limits:
     """Maximum number of groups of one principal."""
     consumers_max: int = 1_000
     """Maximum number of change feed consumers whose positions are stored."""
+    consumers_share_max: int = 750
+    """Maximum number of such consumers that one principal has created."""
     group_retention_ms: int = 86_400_000
     """Time in milliseconds for which an ended group is kept; ``groups_max`` and
     ``groups_share_max`` may shorten it."""

@@ -7,6 +7,7 @@ import grpc
 import pytest
 
 from taskraft.v1 import (
+    feed_service_pb2,
     group_service_pb2,
     schedule_service_pb2,
     session_service_pb2,
@@ -104,6 +105,13 @@ def putting_in_batch(stubs):
     return stubs.tasks.ExecuteBatch(pb.ExecuteBatchRequest(operations=[{"put": put}]))
 
 
+def committing(stubs):
+    cursor = feed_service_pb2.FeedCursor(next_seq={0: 0})
+    return stubs.feed.CommitCursor(
+        feed_service_pb2.CommitCursorRequest(consumer=f"billing.{next(NUMBERS)}", cursor=cursor)
+    )
+
+
 @pytest.mark.parametrize(
     ("create", "kind", "names"),
     [
@@ -113,8 +121,12 @@ def putting_in_batch(stubs):
         (opening, "sessions", ("mailer", "rival")),
         (scheduling, "schedules", ("billing", "biller")),
         (grouping, "groups", ("billing", "biller")),
+        (committing, "consumers", ("root", "deputy")),
     ],
-    ids=["tubes", "tubes of puts", "tubes of batches", "sessions", "schedules", "groups"],
+    ids=[
+        *("tubes", "tubes of puts", "tubes of batches", "sessions", "schedules", "groups"),
+        "consumers",
+    ],
 )
 async def test_a_principal_has_a_share_of_the_state(tmp_path, create, kind, names):
     grants = {**GRANTS, "deputy": GRANTS["root"]}

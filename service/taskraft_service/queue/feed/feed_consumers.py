@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from taskraft_service.queue.entities.instants import NEVER_MS
+from taskraft_service.queue.entities.owned_counts import OwnedCounts
 from taskraft_service.queue.store.field_table import FieldTable
 from taskraft_service.queue.store.fields import Number, Rows, Size, Text
 from taskraft_service.queue.store.keys import CONSUMER, consumer_key, prefix_stop
@@ -23,13 +24,17 @@ KEPT_TTLS: Final = 2
 
 
 class FeedConsumer:
-    """A named cursor on the feed; ``next_seq`` is by partition."""
+    """A named cursor on the feed; ``next_seq`` is by partition.
 
-    __slots__ = ("committed_ms", "idle_ttl_ms", "name", "next_seq")
+    ``owner`` is the principal that has created the consumer; empty: there was no access control.
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("committed_ms", "idle_ttl_ms", "name", "next_seq", "owner")
+
+    def __init__(self, name: str, owner: str = "") -> None:
         """Make a consumer without a position."""
         self.name = name
+        self.owner = owner
         self.next_seq: dict[int, int] = {}
         self.committed_ms = 0
         self.idle_ttl_ms = 0
@@ -72,15 +77,31 @@ CONSUMER_RECORD: Final = FieldTable(
 )
 
 
-class FeedConsumers:
-    """All consumers by name, and the consumers that differ from the store."""
+def write_consumer(consumer: FeedConsumer) -> bytes:
+    """Return the record of a consumer; the owner is the rest of the record."""
+    return CONSUMER_RECORD.write(consumer) + consumer.owner.encode()
 
-    __slots__ = ("_by_name", "_dirty", "_next_expiry_ms")
+
+def read_consumer(record: bytes) -> FeedConsumer:
+    """Return the consumer of a record."""
+    consumer, end = CONSUMER_RECORD.read(record)
+    consumer.owner = record[end:].decode()
+    return consumer
+
+
+class FeedConsumers:
+    """All consumers by name, and the consumers that differ from the store.
+
+    ``owned`` has the number of consumers of each principal.
+    """
+
+    __slots__ = ("_by_name", "_dirty", "_next_expiry_ms", "owned")
 
     def __init__(self) -> None:
         """Start without consumers."""
         self._by_name: dict[str, FeedConsumer] = {}
         self._dirty: dict[str, None] = {}
+        self.owned = OwnedCounts()
         self._next_expiry_ms = NEVER_MS
         """Instant before which no consumer expires; no consumer is looked at before."""
 
@@ -97,6 +118,8 @@ class FeedConsumers:
 
     def set(self, consumer: FeedConsumer) -> None:
         """Add a consumer, or mark it as changed."""
+        if consumer.name not in self._by_name:
+            self.owned.add(consumer.owner)
         self._by_name[consumer.name] = consumer
         self._dirty[consumer.name] = None
         self._next_expiry_ms = min(self._next_expiry_ms, consumer.expires_ms)
@@ -104,7 +127,10 @@ class FeedConsumers:
     def remove(self, name: str) -> bool:
         """Remove a consumer; return whether it existed."""
         self._dirty[name] = None
-        return self._by_name.pop(name, None) is not None
+        consumer = self._by_name.pop(name, None)
+        if consumer is not None:
+            self.owned.remove(consumer.owner)
+        return consumer is not None
 
     def remove_expired(self, now_ms: int) -> None:
         """Remove the consumers without a commit for ``KEPT_TTLS`` idle TTLs."""
@@ -135,15 +161,16 @@ class FeedConsumers:
         """Append the changes since the last call to ``writes``."""
         for name in self._dirty:
             consumer = self._by_name.get(name)
-            record = CONSUMER_RECORD.write(consumer) if consumer is not None else None
+            record = write_consumer(consumer) if consumer is not None else None
             writes.append((consumer_key(name), record))
         self._dirty.clear()
 
     def restore(self, store: Store) -> None:
         """Read all consumers from the store."""
         for _, record in store.scan(CONSUMER, prefix_stop(CONSUMER)):
-            consumer, _ = CONSUMER_RECORD.read(record)
+            consumer = read_consumer(record)
             self._by_name[consumer.name] = consumer
+            self.owned.add(consumer.owner)
             self._next_expiry_ms = min(self._next_expiry_ms, consumer.expires_ms)
 
 

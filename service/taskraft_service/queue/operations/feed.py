@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from taskraft_service.queue.entities.quotas import total_refusal
+from taskraft_service.queue.entities.quotas import share_refusal, total_refusal
 from taskraft_service.queue.entities.refusal import CountResult, Reason, Refusal
 from taskraft_service.queue.feed.feed_consumers import FeedConsumer
 from taskraft_service.queue.operations.command_definition import (
@@ -25,6 +25,7 @@ class CommitCursor:
 
     ``next_seq`` None: remove the consumer.
 
+    ``owner``: the principal that owns a new consumer; empty: there is no access control.
     ``feed_id`` empty: do not check the feed. ``idle_ttl_ms``: time without a commit after which the
     consumer delays retention no longer; after twice this time it is removed. Answer:
     ``CountResult``, the number of stored or removed consumers.
@@ -36,6 +37,7 @@ class CommitCursor:
     idle_ttl_ms: int
     request_id: str = ""
     request_hash: int = 0
+    owner: str = ""
 
 
 @value
@@ -51,7 +53,8 @@ class TrimFeed(Idempotent):
 def commit_cursor(state: QueueState, command: CommitCursor) -> CountResult | Refusal:
     """Store the cursor of a consumer, or remove the consumer; a cursor never moves back.
 
-    At the maximum number of consumers, a new consumer replaces the idle ones.
+    At the maximum number of consumers, also of those of its owner, a new consumer replaces all idle
+    ones.
     """
     consumers = state.consumers
     consumers.remove_expired(state.now_ms)
@@ -62,19 +65,30 @@ def commit_cursor(state: QueueState, command: CommitCursor) -> CountResult | Ref
         return refusal
     consumer = consumers.get(command.consumer)
     if consumer is None:
-        most = state.limits.consumers_max
-        if len(consumers) >= most:
+        if _refusal_to_add(state, command.owner) is not None:
             consumers.remove_idle(state.now_ms)
-        if len(consumers) >= most:
-            advice = "remove unused ones"
-            return total_refusal("consumers_max", most, "consumers of the change feed", advice)
-        consumer = FeedConsumer(command.consumer)
+        refusal = _refusal_to_add(state, command.owner)
+        if refusal is not None:
+            return refusal
+        consumer = FeedConsumer(command.consumer, command.owner)
     for partition, seq in command.next_seq.items():
         consumer.next_seq[partition] = max(seq, consumer.next_seq.get(partition, 0))
     consumer.committed_ms = state.now_ms
     consumer.idle_ttl_ms = command.idle_ttl_ms
     consumers.set(consumer)
     return CountResult(1)
+
+
+def _refusal_to_add(state: QueueState, owner: str) -> Refusal | None:
+    """Return why a principal cannot create a further consumer, or None."""
+    consumers, limits = state.consumers, state.limits
+    what, advice = "consumers of the change feed", "remove unused ones"
+    if len(consumers) >= limits.consumers_max:
+        return total_refusal("consumers_max", limits.consumers_max, what, advice)
+    most = limits.consumers_share_max
+    if consumers.owned.of(owner) >= most:
+        return share_refusal("consumers_share_max", most, what, owner, advice)
+    return None
 
 
 def _refusal_of_position(state: QueueState, command: CommitCursor) -> Refusal | None:

@@ -20,7 +20,7 @@ from taskraft_service.queue.entities.task_codec import write_task
 from taskraft_service.queue.entities.task_state import READY, TAKEN
 from taskraft_service.queue.entities.tube_driver import NO_DRIVERS, TubeDriver
 from taskraft_service.queue.feed.change_feed import low_and_high
-from taskraft_service.queue.feed.feed_consumers import CONSUMER_RECORD
+from taskraft_service.queue.feed.feed_consumers import write_consumer
 from taskraft_service.queue.feed.feed_partition import PARTITION_NUMBERS
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.persistence.task_writes import HOLDER, collect_tasks
@@ -350,7 +350,7 @@ def _parts(state: QueueState) -> Iterator[bytes]:
     yield from state.bulk_sweeps.digest_parts()
     yield from state.quarantines.digest_parts()
     yield from state.tube_owners.digest_parts()
-    yield from (CONSUMER_RECORD.write(consumer) for consumer in state.consumers)
+    yield from map(write_consumer, state.consumers)
     yield from (SCHEDULE_RECORD.write(schedule) for schedule in state.schedules)
     yield from state.groups.digest_parts()
     yield from state.dependents.digest_parts()

@@ -10,6 +10,7 @@ from taskraft_service.queue.entities.ownership import Ownership
 from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import OBJECT_LIMITS, Limits
+from taskraft_service.queue.operations.feed import CommitCursor
 from taskraft_service.queue.operations.groups import CancelGroup, CreateGroup
 from taskraft_service.queue.operations.leadership import Startup
 from taskraft_service.queue.operations.schedules import CreateSchedule, DeleteSchedule
@@ -55,6 +56,10 @@ KINDS = {
     "groups": Kind(
         lambda name, owner: CreateGroup(name, owner=owned_by(owner)),
         lambda name: [CancelGroup(name)],
+    ),
+    "consumers": Kind(
+        lambda name, owner: CommitCursor(name, "", {0: 0}, 1_000_000, owner=owner),
+        lambda name: [CommitCursor(name, "", None, 0)],
     ),
 }
 
@@ -231,6 +236,25 @@ def test_a_group_that_ended_long_ago_does_not_count(restarts):
 CLUSTER_LIMITS = {"bulk_sweeps_share_max": "bulk_sweeps_open_max"}
 """Name of the limit of the whole cluster by the name of the limit of one principal, where the names
 differ in more than ``_share``."""
+SMALL = {"bulk_sweeps_share_max", "consumers_share_max"}
+"""Shares of objects that each cost much."""
+
+
+@pytest.mark.parametrize("owner", ["a", "b"])
+def test_a_commit_changes_no_owner_of_a_consumer(owner):
+    node = full("consumers")
+    assert node.create("a1", owner) is None
+    node.restart()
+    assert node.create("a3", "a").reason is Reason.LIMIT_REACHED
+    assert node.create("b1", "b") is None
+
+
+def test_a_new_consumer_replaces_the_idle_ones_at_the_share_of_its_owner():
+    node = Node("consumers", consumers_share_max=2)
+    node.do(CommitCursor("idle", "", {0: 0}, 1, owner="a"))
+    assert node.create("a2", "a") is None
+    assert node.create("a3", "a") is None
+    assert [one.name for one in node.queue._state.consumers] == ["a2", "a3"]
 
 
 def test_one_principal_leaves_a_quarter_to_others():
@@ -240,7 +264,7 @@ def test_one_principal_leaves_a_quarter_to_others():
     for name in shares:
         total = getattr(limits, CLUSTER_LIMITS.get(name) or name.replace("_share_max", "_max"))
         assert getattr(limits, name) <= total * 3 // 4
-        assert name in CLUSTER_LIMITS or getattr(limits, name) > 10_000
+        assert name in SMALL or getattr(limits, name) > 10_000
 
 
 def test_the_documentation_shows_the_limits():

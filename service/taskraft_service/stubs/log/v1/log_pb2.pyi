@@ -127,7 +127,7 @@ class Command(_message.Message):
     @_builtins.property
     def owner(self) -> Global___Ownership:
         """The caller, for commands that make or change objects with an owner: tubes, tasks with unique keys,
-        groups, schedules, and leases without a session. Absent: access control is off.
+        groups, schedules, feed consumers, and leases without a session. Absent: access control is off.
         """
 
     @_builtins.property
