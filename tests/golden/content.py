@@ -179,38 +179,34 @@ def owners_content():
     return json.dumps(rows, indent=1, sort_keys=True)
 
 
-def takers_log_content():
-    """Return the entry of a take that belongs to a principal, without a session."""
-    key = RequestKey(owner=Ownership("mailer", changes_all=False))
-    take = task_service_pb2.TakeTasksRequest(sources=[{"tube": "mail"}], tasks_max=2)
-    data = encode_entry(NOW_MS, [encode_leader_command(TAKE, take, key)])
+def _owned_entry(name, codec, message, owner):
+    """Return the entry of a command that belongs to a principal, and what it means."""
+    key = RequestKey(owner=Ownership(owner, changes_all=False))
+    data = encode_entry(NOW_MS, [encode_leader_command(codec, message, key)])
     _, (command,) = decode_entry(data)
     row = {"entry": data.hex(), "type": type(command).__name__, "fields": shown(command)}
-    return json.dumps({"a take": row}, indent=1, sort_keys=True)
+    return json.dumps({name: row}, indent=1, sort_keys=True)
+
+
+def takers_log_content():
+    """Return the entry of a take that belongs to a principal, without a session."""
+    take = task_service_pb2.TakeTasksRequest(sources=[{"tube": "mail"}], tasks_max=2)
+    return _owned_entry("a take", TAKE, take, "mailer")
 
 
 def tube_owners_log_content():
     """Return the entry of a tube that belongs to a principal."""
-    key = RequestKey(owner=Ownership("billing", changes_all=False))
     create = tube_service_pb2.CreateTubeRequest(
         tube={"name": "mail", "kind": tube_service_pb2.Tube.FIFO}
     )
-    data = encode_entry(NOW_MS, [encode_leader_command(CREATE_TUBE, create, key)])
-    _, (command,) = decode_entry(data)
-    row = {"entry": data.hex(), "type": type(command).__name__, "fields": shown(command)}
-    return json.dumps({"a tube": row}, indent=1, sort_keys=True)
+    return _owned_entry("a tube", CREATE_TUBE, create, "billing")
 
 
 def consumer_owners_log_content():
     """Return the entry of the first cursor of a feed consumer that belongs to a principal."""
-    key = RequestKey(owner=Ownership("billing", changes_all=False))
-    commit = feed_service_pb2.CommitCursorRequest(
-        consumer="lake", cursor=feed_service_pb2.FeedCursor(next_seq={0: 0})
-    )
-    data = encode_entry(NOW_MS, [encode_leader_command(COMMIT_CURSOR, commit, key)])
-    _, (command,) = decode_entry(data)
-    row = {"entry": data.hex(), "type": type(command).__name__, "fields": shown(command)}
-    return json.dumps({"a feed consumer": row}, indent=1, sort_keys=True)
+    cursor = feed_service_pb2.FeedCursor(next_seq={0: 0})
+    commit = feed_service_pb2.CommitCursorRequest(consumer="lake", cursor=cursor)
+    return _owned_entry("a feed consumer", COMMIT_CURSOR, commit, "billing")
 
 
 def bulk_log_content():
@@ -360,36 +356,29 @@ def takers_content():
     return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
 
 
-def tube_owners_content():
-    """Return the pairs of the golden state with a tube of a principal, and what they mean."""
+def _state_after(command):
+    """Return the pairs of the golden state after one more command, and what they mean."""
     store = filled_store()
     queue = Queue(store, Limits(), new_task)
     index = len(EXAMPLES) + 1
-    own = CreateTube("own", TubeKind.FIFO, TubeOptions(), owner="billing")
-    queue.apply(index, NOW_MS + index, [own])
+    queue.apply(index, NOW_MS + index, [command])
     store.write(queue.collect_writes())
     return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
+
+
+def tube_owners_content():
+    """Return the golden state with a tube of a principal."""
+    return _state_after(CreateTube("own", TubeKind.FIFO, TubeOptions(), owner="billing"))
 
 
 def consumer_owners_content():
-    """Return the pairs of the golden state with a feed consumer of a principal, and the meaning."""
-    store = filled_store()
-    queue = Queue(store, Limits(), new_task)
-    index = len(EXAMPLES) + 1
-    queue.apply(index, NOW_MS + index, [CommitCursor("lake", "", {0: 0}, 60_000, owner="billing")])
-    store.write(queue.collect_writes())
-    return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
+    """Return the golden state with a feed consumer of a principal."""
+    return _state_after(CommitCursor("lake", "", {0: 0}, 60_000, owner="billing"))
 
 
 def labels_content():
-    """Return the pairs of the golden state with a session that has labels, and what they mean."""
-    store = filled_store()
-    queue = Queue(store, Limits(), new_task)
-    index = len(EXAMPLES) + 1
-    opening = OpenSession("labelled", labels=(("host", "box-7"), ("pid", "4711")))
-    queue.apply(index, NOW_MS + index, [opening])
-    store.write(queue.collect_writes())
-    return json.dumps({"pairs": pairs_of(store), "meaning": meaning(store)}, indent=1)
+    """Return the golden state with a session that has labels."""
+    return _state_after(OpenSession("labelled", labels=(("host", "box-7"), ("pid", "4711"))))
 
 
 def returns_content():

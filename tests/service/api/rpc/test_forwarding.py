@@ -15,7 +15,6 @@ from taskraft_service.access.caller import (
     Credential,
     NodeCaller,
 )
-from taskraft_service.api.rpc.answer_bytes import COUNTED_ANSWER_BYTES, begin_answer
 from taskraft_service.api.rpc.call_ends import CALL_KEY, CallEnds
 from taskraft_service.api.rpc.calls_at_leader import (
     ANSWER_GRACE_SECONDS,
@@ -34,7 +33,6 @@ from taskraft_service.api.rpc.forwarding_metadata import (
 )
 from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from taskraft_service.api.rpc.status import CallRefused
-from tests.service.api.rpc.call_loads import call_load
 from tests.service.api.rpc.leader_bench import LEADER, ME, METHOD, NEXT_LEADER
 from tests.turns import SECONDS_MAX, turns_until
 
@@ -462,60 +460,3 @@ async def test_a_call_on_a_closed_channel_cannot_be_ended_and_breaks_nothing():
     ends.end([EndsAtLeader(channel, ANONYMOUS, "k")])
     await ends.finish()
     assert errors == []
-
-
-# ------------------------------------------------------------------------------ large answers
-
-
-class Reading:
-    """A forwarded read on a node whose answers another call fills."""
-
-    def __init__(self, bench, answer):
-        self.room = call_load().answers
-        self.other = begin_answer(self.room)
-        self.other.set(self.room.bytes_max)
-        bench.upstream.announced_bytes = len(answer)
-        bench.upstream.answers = [answer]
-        self.task = asyncio.create_task(self.serve(bench))
-
-    async def serve(self, bench):
-        held = begin_answer(self.room)
-        try:
-            return await bench.call(attempts=CallAttempts(changes_state=False))
-        finally:
-            held.set(0)
-
-
-async def test_a_large_answer_of_the_leader_waits_for_room(bench):
-    bench.leads(LEADER)
-    answer = bytes(2 * COUNTED_ANSWER_BYTES)
-    reading = Reading(bench, answer)
-    await turns_until(lambda: reading.room.has_waiting)
-    assert len(reading.room.held) == reading.room.bytes_max
-    reading.other.set(0)
-    assert await reading.task == answer
-    assert len(reading.room.held) == 0
-
-
-async def test_a_small_answer_of_the_leader_does_not_wait_for_room(bench):
-    bench.leads(LEADER)
-    reading = Reading(bench, b"small")
-    assert await reading.task == b"small"
-    assert len(reading.room.held) == reading.room.bytes_max
-
-
-async def test_a_read_returns_the_error_of_the_leader(bench):
-    bench.leads(LEADER)
-    bench.upstream.answers = [grpc.StatusCode.NOT_FOUND]
-    with pytest.raises(LeaderAnsweredError) as caught:
-        await bench.call(attempts=CallAttempts(changes_state=False))
-    assert caught.value.code is grpc.StatusCode.NOT_FOUND
-
-
-async def test_a_forwarded_read_without_room_is_refused_and_ended(bench, monkeypatch):
-    monkeypatch.setattr("taskraft_service.api.rpc.answer_bytes.ROOM_WAIT_SECONDS", 0.0)
-    bench.leads(LEADER)
-    reading = Reading(bench, bytes(2 * COUNTED_ANSWER_BYTES))
-    with pytest.raises(CallRefused) as caught:
-        await reading.task
-    assert caught.value.metadata["limit"] == "answer_bytes_max"
