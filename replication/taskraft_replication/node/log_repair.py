@@ -32,7 +32,7 @@ from taskraft_replication.core.types import (
 from taskraft_replication.errors import LogDamaged, MessageMalformed
 from taskraft_replication.membership.roster import with_configured
 from taskraft_replication.node.config import NodeConfig
-from taskraft_replication.peers.contract import PROCESS_ID, Membership
+from taskraft_replication.peers.contract import Membership, process_id
 from taskraft_replication.peers.log_transfer import (
     DescribedLog,
     OfferedLog,
@@ -150,7 +150,7 @@ class LogRepair:
             self._metadata.directory_id(""),
             config.members[config.member_id].peer_address,
             program=config.program,
-            start_id=PROCESS_ID,
+            start_id=process_id(),
         )
         self.offered = OfferedLog(membership, roster, self._log)
 

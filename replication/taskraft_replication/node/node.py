@@ -33,7 +33,7 @@ from taskraft_replication.node.status import NodeStatus, status_of
 from taskraft_replication.node.storage_worker import StorageWorker
 from taskraft_replication.node.ticker import Ticker
 from taskraft_replication.observer import Observer, RaftCounters
-from taskraft_replication.peers.contract import PROCESS_ID, Membership, Transport
+from taskraft_replication.peers.contract import Membership, Transport, process_id
 from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_replication.storage.group_storage import GroupStorage
 from taskraft_replication.storage.log_scrub import Read
@@ -145,7 +145,7 @@ class Node:
             config.members[config.member_id].peer_address,
             self._bootstrap.founders,
             config.program,
-            PROCESS_ID,
+            process_id(),
         )
         receiver = PeerReceiver(
             self._driver,

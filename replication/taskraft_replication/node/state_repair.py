@@ -26,7 +26,7 @@ from taskraft_replication.machine import StagedState, StateMachine
 from taskraft_replication.membership.roster import with_configured
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.node.open_storage import open_rebuild
-from taskraft_replication.peers.contract import PROCESS_ID, Membership
+from taskraft_replication.peers.contract import Membership, process_id
 from taskraft_replication.peers.log_transfer import OfferedLog
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.peers.state_transfer import FetchedState, fetch_state
@@ -129,7 +129,7 @@ class _Attempts:
             rebuild.directory_id,
             config.members[config.member_id].peer_address,
             program=config.program,
-            start_id=PROCESS_ID,
+            start_id=process_id(),
         )
 
     async def succeed_with(self, peer: MemberInfo) -> bool:

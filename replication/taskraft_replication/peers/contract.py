@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Protocol, TypeAlias
 
 from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotMeta, Term
@@ -16,9 +17,15 @@ PreferredSet: TypeAlias = frozenset[MemberId] | None
 """Followers that get entries at once; None stands for all followers."""
 
 
-PROCESS_ID: Final = secrets.randbits(63)
-"""Random number of this process. A member that starts again in the process, after a repair, keeps
-the number: a stream of its earlier start may look open to a peer for a while."""
+@cache
+def process_id() -> int:
+    """Return the random number of this process, which is drawn at the first call.
+
+    A member that starts again in the process, after a repair, keeps the number: a stream of its
+    earlier start may look open to a peer for a while. An import draws no number, because forks
+    of a process that has done its imports are different processes.
+    """
+    return secrets.randbits(63)
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,7 +61,7 @@ class Membership:
     program: ProgramVersions = NO_PROGRAM
     """Versions of the program; a member whose program is older than its group is refused."""
     start_id: int = 0
-    """``PROCESS_ID`` of the process, by which peers tell two processes of one member apart."""
+    """``process_id`` of the process, by which peers tell two processes of one member apart."""
 
 
 class SnapshotSink(Protocol):
