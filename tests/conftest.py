@@ -14,6 +14,7 @@ pytest_plugins = [
     "tests.gate.scheduler",
     "tests.gate.kept_logs",
     "tests.gate.outcomes",
+    "tests.gate.forked_nodes",
 ]
 
 # Examples have no deadline, because their duration depends on the machine. CI draws the same

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, ClassVar, Final, Protocol
 
 import grpc
 
@@ -48,6 +48,71 @@ def plain_channel(address: str) -> grpc.Channel:
     return grpc.insecure_channel(address, options=RETRY_QUICKLY)
 
 
+class NodeProcess(Protocol):
+    """The process of a node; ``subprocess.Popen`` is one."""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+
+    def poll(self) -> int | None:
+        """Return the exit status; None if the process runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the process has ended; return its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: the process runs after ``timeout`` seconds.
+        """
+
+    def terminate(self) -> None:
+        """Send SIGTERM if the process runs."""
+
+    def kill(self) -> None:
+        """Send SIGKILL if the process runs."""
+
+
+class Launcher(Protocol):
+    """Starts the process of a node."""
+
+    def __call__(
+        self,
+        prefix: Sequence[str],
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        stdin: int,
+        log: BinaryIO,
+    ) -> NodeProcess:
+        """Start a process.
+
+        Args:
+            prefix: program that starts the node, with its arguments; may be empty.
+            command: a module and its arguments.
+            environment: all variables of the process.
+            stdin: descriptor of the standard input.
+            log: receives the standard output and the errors.
+        """
+
+
+def start_program(
+    prefix: Sequence[str],
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    stdin: int,
+    log: BinaryIO,
+) -> NodeProcess:
+    """Start a new Python process for a node; the arguments are those of a ``Launcher``."""
+    # In a new session, so that Ctrl-C reaches only this process, which then stops the nodes.
+    return subprocess.Popen(
+        [*prefix, sys.executable, "-m", *command],
+        env=environment,
+        stdin=stdin,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
 @dataclass(slots=True)
 class Node:
     """One node process; it can be killed and started again with the same data."""
@@ -66,7 +131,9 @@ class Node:
     """Module that runs the node; ``tests.failpoints`` reads TASKRAFT_FAILPOINTS."""
     connect: Callable[[str], grpc.Channel] = plain_channel
     """Returns a channel on which ``state`` may ask the node."""
-    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    launcher: ClassVar[Launcher] = staticmethod(start_program)
+    """Starts the processes of all nodes; tests use forks (tests/gate/forked_nodes.py)."""
+    _process: NodeProcess | None = field(default=None, init=False)
     _channel: grpc.Channel | None = field(default=None, init=False)
 
     @property
@@ -89,23 +156,13 @@ class Node:
         """Start the process; it keeps its data across restarts."""
         assert not self.is_running, f"{self.name} runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = [
-            *self.command_prefix,
-            sys.executable,
-            "-m",
-            self.module,
-            "--lifeline",
-        ]
         with self.log.open("ab") as log:
-            # In a new session, so that Ctrl-C reaches only this process, which then stops the
-            # nodes.
-            self._process = subprocess.Popen(
-                command,
-                env={**os.environ, **self.environment},
-                stdin=_lifeline(),
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+            self._process = Node.launcher(
+                self.command_prefix,
+                [self.module, "--lifeline"],
+                {**os.environ, **self.environment},
+                _lifeline(),
+                log,
             )
 
     def wait(self, timeout_ms: int = STOP_TIMEOUT_MS) -> int:

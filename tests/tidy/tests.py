@@ -5,6 +5,7 @@ import ast
 from tests.tidy.sources import ROOT, functions, modules, place
 
 SINGLE_THREADED = {
+    "tests/gate/node_forker.py",
     "tests/mutants/screen.py",
     "tests/mutants/worker.py",
     "tests/service/crash_child.py",
