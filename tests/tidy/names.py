@@ -64,6 +64,8 @@ def synonyms() -> list[str]:
         for node in ast.walk(tree):
             name = getattr(node, "name", None) or getattr(node, "arg", None) or ""
             name = node.id if isinstance(node, ast.Name) else name
+            if not name:
+                continue  # most nodes have no name
             words = re.sub(r"([a-z])([A-Z])", r"\1_\2", str(name)).lower().split("_")
             joined = {first + second for first, second in pairwise(words)}
             if SYNONYMS & ({*words} | joined):
