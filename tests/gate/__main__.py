@@ -25,8 +25,14 @@ TOGETHER = 3
 number may exceed the number of cores."""
 AGAIN_MAX = 20
 """Maximum number of failed tests that run again; a run with more failures is wrong anyway."""
+MEMORY = Path("/dev/shm")
+"""File system in memory for the folders of tests, whose nodes sync after each request."""
+MEMORY_BYTES_MIN = 6 << 30
+"""Minimum free size of ``MEMORY``. A folder of a test that passed is deleted with the test."""
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 """All tests of a file run in one process, because they share nodes."""
+KEEP_FAILED = ("-o", "tmp_path_retention_policy=failed")
+"""Deletes the folder of a test that passed."""
 ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 """Exit codes of a stage that ran to its end."""
 
@@ -56,9 +62,20 @@ class StagedRun:
         """
         print(f"--- {name}", flush=True)
         file = self._folder / f"{len(self.stages)}.jsonl"
-        command = [sys.executable, "-m", "pytest", "-q", "--outcomes", str(file), *options]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--outcomes",
+            str(file),
+            *KEEP_FAILED,
+            *options,
+        ]
         began = time.monotonic()
-        status = subprocess.run([*command, *self._arguments], check=False).returncode
+        environment = {**os.environ, "TMPDIR": str(self._folder)}
+        done = subprocess.run([*command, *self._arguments], env=environment, check=False)
+        status = done.returncode
         if status not in ENDED:
             raise RunEnded(status)
         outcomes = read_outcomes(file)
@@ -68,10 +85,23 @@ class StagedRun:
         return outcomes
 
 
+def folder_of_tests() -> Path | None:
+    """Return the folder for temporary files of tests: in memory if there is room, or the default.
+
+    A sync on a disk takes milliseconds in which a test waits. Tests inject syncs that fail, hang
+    or are lost, so these tests need no disk. ``make unstable`` uses the disk.
+    """
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
+        return None
+    found = os.statvfs(MEMORY)
+    is_usable = found.f_bavail * found.f_frsize >= MEMORY_BYTES_MIN
+    return MEMORY if is_usable and not found.f_flag & os.ST_NOEXEC else None
+
+
 def run_stages(arguments: list[str], stages: tuple[int, ...], cores: int, together: int) -> int:
     """Run the stages and print the verdict; return the exit status."""
     shutil.rmtree(Path("var/tests"), ignore_errors=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="taskraft-", dir=folder_of_tests()) as folder:
         run = StagedRun(arguments, Path(folder))
         try:
             first: list[Outcome] = []
