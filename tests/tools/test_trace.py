@@ -8,7 +8,7 @@ from tools.trace import VERBS, Step, Trace, trace
 
 pytestmark = pytest.mark.real_time
 
-BUDGETS = {"put": (224, 70), "take": (266, 78), "ack": (220, 66)}
+BUDGETS = {"put": (224, 72), "take": (264, 78), "ack": (220, 68)}
 """Maximum numbers of Python calls and of files that one request runs through."""
 
 MORE_ROUNDS = 300

@@ -241,6 +241,8 @@ class Proposer:
             if not pending and not claims and not due:
                 break
             self._propose(timestamp_ms, pending, claims, expected)
+            if not self._pending.line:
+                break
 
     def _may_propose(self) -> bool:
         """Return whether the next entry may be proposed: not while an entry is uncommitted.

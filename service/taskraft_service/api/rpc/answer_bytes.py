@@ -176,22 +176,34 @@ class AnswerBytes:
             self._bytes = size
 
 
-_answer_of_call: Final[ContextVar[AnswerBytes | None]] = ContextVar("answer_of_call", default=None)
-"""The answer of the call that a task serves; None in a task of the node itself."""
+answer_of_call: Final[ContextVar[AnswerRoom | AnswerBytes | None]] = ContextVar(
+    "answer_of_call", default=None
+)
+"""The bytes of the answer of the call that a task serves, or the room of the node while no bytes
+count; None in a task of the node itself."""
 
 
-def begin_answer(room: AnswerRoom) -> AnswerBytes:
-    """Return the bytes of the answer of the call that the current task begins to serve."""
-    answer = AnswerBytes(room)
-    _answer_of_call.set(answer)
+def begun_answer() -> AnswerBytes | None:
+    """Return the bytes of the answer of the call that the current task serves."""
+    answer = answer_of_call.get()
+    if isinstance(answer, AnswerRoom):
+        answer = AnswerBytes(answer)
+        answer_of_call.set(answer)
     return answer
 
 
 def name_principal(principal: str) -> None:
     """Set the principal for whom the bytes of the answer of the current task count."""
-    answer = _answer_of_call.get()
+    answer = begun_answer()
     if answer is not None:
         answer.principal = principal
+
+
+def count_answer(size: int) -> None:
+    """Count the answer of the current task, which is in memory; 0: no answer is held any more."""
+    answer = begun_answer()
+    if answer is not None:
+        answer.set(size)
 
 
 async def reserve_answer(size: int) -> None:
@@ -200,6 +212,6 @@ async def reserve_answer(size: int) -> None:
     Raises:
         CallRefused: OVERLOADED, too many bytes of answers are held.
     """
-    answer = _answer_of_call.get()
+    answer = begun_answer()
     if answer is not None:
         await answer.reserve(size)

@@ -14,7 +14,12 @@ from dataclasses import dataclass
 
 import grpc
 
-from taskraft_service.api.rpc.answer_bytes import COUNTED_ANSWER_BYTES, AnswerRoom, begin_answer
+from taskraft_service.api.rpc.answer_bytes import (
+    COUNTED_ANSWER_BYTES,
+    AnswerRoom,
+    answer_of_call,
+    count_answer,
+)
 from taskraft_service.api.rpc.forwarding_metadata import ANSWER_BYTES_KEY, hop_count
 from taskraft_service.api.rpc.grpc_calls import ClientGone
 from taskraft_service.api.rpc.method_table import UnaryHandle
@@ -50,11 +55,11 @@ def delivering(
     """
 
     async def serve(raw: bytes, context: ServerContext) -> bytes | None:
-        held = begin_answer(room)
+        answer_of_call.set(room)
         try:
             answer = await handle(raw, context)
         except BaseException:
-            held.set(0)
+            count_answer(0)
             del raw  # the context keeps the traceback of an error, which refers to this frame
             raise
         try:
@@ -65,7 +70,7 @@ def delivering(
             if not (is_counted or may_undo):
                 return answer
             if is_counted:
-                held.set(len(answer))
+                count_answer(len(answer))
                 await _announce(len(answer), context)
             if undo is not None and may_undo:
                 await _write_or_undo(undo, raw, answer, context)
@@ -78,7 +83,8 @@ def delivering(
                 raise asyncio.CancelledError from error
             return None
         finally:
-            held.set(0)
+            if answer_of_call.get() is not room:
+                count_answer(0)
 
     return serve
 

@@ -117,6 +117,10 @@ async def _take_turn(method: AnyUnaryMethod, raw: bytes) -> None:
         await next_turn()
 
 
+def _refuse_draining() -> NoReturn:
+    raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
+
+
 def _unchanged(_path: str, handle: UnaryHandle) -> UnaryHandle:
     return handle
 
@@ -293,13 +297,13 @@ class GrpcEndpoint:
         attempts: CallAttempts | None = None
         try:
             for _ in range(EXECUTION_ATTEMPTS_MAX):
-                self._check_not_draining()
+                if self.load.is_draining:
+                    _refuse_draining()
                 if self._leadership.serves or method.runs_on_any_node(raw):
                     try:
                         return await method.execute(raw, deadline, caller, arrived_at)
                     except (NotProposed, NotRaftLeader):
-                        # Leadership was lost before anything was written; the new leader executes.
-                        self._check_not_draining()
+                        pass  # lost before anything was written; the new leader executes
                 self._check_may_forward(method, caller)
                 if hop_count(metadata):
                     if await self._forwarder.route.wait_until_serving(deadline):
@@ -335,7 +339,12 @@ class GrpcEndpoint:
             raise outcome from error
 
     def _check_may_forward(self, method: AnyUnaryMethod, caller: Caller) -> None:
-        """Refuse a call that the leader would not accept from this node, and name the leader."""
+        """Refuse a call that the leader would not accept from this node, and name the leader.
+
+        A node that is stopping forwards no call.
+        """
+        if self.load.is_draining:
+            _refuse_draining()
         if not self._forwarder.may_forward(caller, needs_proof=method.is_for_operators):
             self._refuse_as_follower(caller)
 
@@ -348,10 +357,6 @@ class GrpcEndpoint:
         raise CallRefused(
             error_pb2.Error.NOT_LEADER, "this node is not the leader", {"leader": address}
         )
-
-    def _check_not_draining(self) -> None:
-        if self.load.is_draining:
-            raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
 
     def _bidirectional(
         self,

@@ -6,7 +6,7 @@ from taskraft.v1 import feed_service_pb2 as pb
 from taskraft_service.access.caller import ANONYMOUS
 from taskraft_service.api.feed import service
 from taskraft_service.api.feed.service import POSITION_BYTES, POSITIONS_PER_STEP, FeedService
-from taskraft_service.api.rpc.answer_bytes import begin_answer
+from taskraft_service.api.rpc.answer_bytes import answer_of_call
 from taskraft_service.api.rpc.list_maxima import PARTITIONS_MAX
 from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.request_steps import SLICE_STEPS
@@ -96,7 +96,7 @@ def bytes_encoded_in(run, encoded):
 
 async def test_the_answer_has_room_before_it_is_encoded(monkeypatch):
     room = call_load().answers
-    begin_answer(room)
+    answer_of_call.set(room)
     api = FeedService(None, None, None, Reader(monkeypatch), None, list, None)
     answer = await api.describe_feed(UnaryCall(pb.DescribeFeedRequest(), b"", None, ANONYMOUS, 0.0))
     assert len(answer) <= len(room.held) == CONSUMERS * PARTITIONS_MAX * POSITION_BYTES

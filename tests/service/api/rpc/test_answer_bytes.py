@@ -5,7 +5,12 @@ import asyncio
 import pytest
 
 from taskraft_service.api.rpc import answer_bytes
-from taskraft_service.api.rpc.answer_bytes import COUNTED_ANSWER_BYTES, begin_answer, reserve_answer
+from taskraft_service.api.rpc.answer_bytes import (
+    COUNTED_ANSWER_BYTES,
+    answer_of_call,
+    begun_answer,
+    reserve_answer,
+)
 from taskraft_service.api.rpc.delivery import AnswerUndo, delivering
 from taskraft_service.api.rpc.grpc_calls import ClientGone
 from taskraft_service.api.rpc.status import CallRefused
@@ -27,7 +32,8 @@ async def begun(load, size, principal=""):
     done = asyncio.Event()
 
     async def serve():
-        answer = begin_answer(load.answers)
+        answer_of_call.set(load.answers)
+        answer = begun_answer()
         answer.principal = principal
         try:
             await reserve_answer(size)
@@ -77,7 +83,8 @@ async def test_the_principals_come_in_turns(load):
     order = []
 
     async def wait(principal):
-        answer = begin_answer(load.answers)
+        answer_of_call.set(load.answers)
+        answer = begun_answer()
         answer.principal = principal
         await reserve_answer(9 * MIB)
         order.append(principal)

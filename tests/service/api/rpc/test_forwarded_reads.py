@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from taskraft_service.api.rpc.answer_bytes import COUNTED_ANSWER_BYTES, begin_answer
+from taskraft_service.api.rpc.answer_bytes import COUNTED_ANSWER_BYTES, answer_of_call, begun_answer
 from taskraft_service.api.rpc.calls_at_leader import CallAttempts
 from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from taskraft_service.api.rpc.status import CallRefused
@@ -21,14 +21,16 @@ class Reading:
 
     def __init__(self, bench, answer):
         self.room = call_load().answers
-        self.other = begin_answer(self.room)
+        answer_of_call.set(self.room)
+        self.other = begun_answer()
         self.other.set(self.room.bytes_max)
         bench.upstream.announced_bytes = len(answer)
         bench.upstream.answers = [answer]
         self.task = asyncio.create_task(self.serve(bench))
 
     async def serve(self, bench):
-        held = begin_answer(self.room)
+        answer_of_call.set(self.room)
+        held = begun_answer()
         try:
             return await bench.call(attempts=CallAttempts(changes_state=False))
         finally:
