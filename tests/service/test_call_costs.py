@@ -60,7 +60,6 @@ BURST_PYTHON_CALLS_MAX = 180
 """Maximum number of Python calls of a put or settlement that arrives with others; 133 and 109 were
 counted."""
 
-
 STREAM_PYTHON_CALLS_MAX = 700
 """Maximum number of Python calls of a delivery with its acknowledgement; 560 were counted."""
 STREAM_WAKE_UPS_MAX = {"native": 3, "grpc": 8}
@@ -161,7 +160,8 @@ async def test_a_call_costs_few_tasks_calls_wake_ups_syncs_and_entries(
         assert cost.python_calls <= python_calls
         assert cost.wake_ups <= wake_ups
         assert cost.switches <= SWITCHES_MAX
-        assert (cost.syncs, cost.entries) == (1, 1)
+        # The node itself may append an entry meanwhile, for example for its clock.
+        assert 1 <= cost.syncs <= cost.entries <= 1.1
 
 
 @pytest.mark.parametrize("edge", SERVERS[1:])
