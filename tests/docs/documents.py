@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ NO_CODE = ("text", "", "{toctree}", "{eval-rst}")
 """Languages of drawings, of output, and of directives of Sphinx."""
 SHARED_CLUSTER = "<!-- docs: shared cluster -->"
 BLOCK_SECONDS_MAX = 400
+LINES_KEPT = 200
+"""Number of the last lines of each background block that the report of a failed block has."""
 STOP_SECONDS_MAX = 30
 
 FENCE = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -119,6 +122,8 @@ class Session:
         self.folder = folder
         self.python = python
         self.running: list[subprocess.Popen[str]] = []
+        self.printed: dict[str, deque[str]] = {}
+        """The last lines of each background block, for reports."""
         inherited = os.environ if variables is None else variables
         self.environment = {**inherited, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
         self.prefix: list[str] = []
@@ -178,19 +183,31 @@ class Session:
             return ""
         if block.directive == "background":
             return self.run_in_background(block)
-        done = subprocess.run(
-            self.command(block),
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=BLOCK_SECONDS_MAX,
-            check=False,
+        try:
+            done = subprocess.run(
+                self.command(block),
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=BLOCK_SECONDS_MAX,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            printed = (error.output or b"").decode()
+            raise AssertionError(f"{block}: runs too long\n{printed}{self.report()}") from None
+        assert done.returncode == 0, (
+            f"{block}: status {done.returncode}\n{done.stdout}{self.report()}"
         )
-        assert done.returncode == 0, f"{block}: status {done.returncode}\n{done.stdout}"
         return done.stdout
+
+    def report(self) -> str:
+        """Return the last lines of the background blocks."""
+        return "".join(
+            f"\n--- {name} printed:\n{''.join(lines)}" for name, lines in self.printed.items()
+        )
 
     def run_in_background(self, block: Block) -> str:
         """Start a block and return its output up to its ready line."""
@@ -206,7 +223,8 @@ class Session:
         )
         self.running.append(process)
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=drain, args=(process, lines), daemon=True).start()
+        kept = self.printed[str(block)] = deque(maxlen=LINES_KEPT)
+        threading.Thread(target=drain, args=(process, lines, kept), daemon=True).start()
         printed = ""
         while block.argument not in printed:
             try:
@@ -231,10 +249,13 @@ def end(process: "subprocess.Popen[str]") -> None:
         raise
 
 
-def drain(process: "subprocess.Popen[str]", lines: "queue.SimpleQueue[str]") -> None:
+def drain(
+    process: "subprocess.Popen[str]", lines: "queue.SimpleQueue[str]", kept: deque[str]
+) -> None:
     """Read the lines of a process, so that its pipe never fills; end with an empty line."""
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:
             lines.put(line)
+            kept.append(line)
     lines.put("")

@@ -173,6 +173,27 @@ def test_a_block_in_the_background_runs_until_the_page_ends():
 
 
 @pytest.mark.real_time
+def test_the_report_of_a_block_has_the_lines_of_background_blocks(monkeypatch):
+    text = "trap 'exit 0' INT; echo serves; tail -f /dev/null & wait\n"
+    with Session() as session:
+        session.run(Block("page", 1, "sh", text, "background", "serves"))
+        with pytest.raises(
+            AssertionError, match=r"page:5: status 1\n(?s:.*)page:1 printed:\nserves"
+        ):
+            session.run(Block("page", 5, "sh", "false\n"))
+
+        def run_too_long(command, **_options):
+            raise subprocess.TimeoutExpired(command, 400, output=b"first\n")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(subprocess, "run", run_too_long)
+            with pytest.raises(
+                AssertionError, match=r"page:9: runs too long\nfirst\n(?s:.*)serves"
+            ):
+                session.run(Block("page", 9, "sh", "sleep infinity\n"))
+
+
+@pytest.mark.real_time
 def test_a_background_block_that_ends_early_fails():
     block = Block("page", 1, "sh", "echo refused\n", "background", "ready")
     with Session() as session, pytest.raises(AssertionError, match="refused"):
