@@ -27,6 +27,8 @@ from tools.local_node import Node, NodeProcess, start_program
 
 FORKERS: Final = 3
 """Number of forkers of a test process, the usual number of nodes of a cluster."""
+FORKERS_MAX: Final = 4 * FORKERS
+"""Maximum number of forkers of a test process, with all environments that its tests had."""
 MODULES: Final = frozenset({"taskraft_service.process", "tests.failpoints"})
 """Modules whose imports a forker has done."""
 READ_BY_NODES: Final = ("TASKRAFT_", "PYTEST_")
@@ -88,11 +90,10 @@ class ForkedProcess:
 
 
 class Forker:
-    """A process with all imports done, and the socket to it."""
+    """A process with all imports done in the environment of its start, and the socket to it."""
 
     def __init__(self) -> None:
         self._connection, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._environment = other_variables(os.environ)
         with end:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.gate.node_forker", str(end.fileno())],
@@ -101,10 +102,6 @@ class Forker:
                 pass_fds=(end.fileno(),),
                 start_new_session=True,
             )
-
-    def fits(self, environment: Mapping[str, str]) -> bool:
-        """Return whether forks have the environment that the imports of a new process would see."""
-        return other_variables(environment) == self._environment
 
     def fork(
         self, command: Sequence[str], environment: Mapping[str, str], stdin: int, log: BinaryIO
@@ -142,7 +139,9 @@ class ForkingLauncher:
     """Starts nodes by a fork where this is the same as a new process."""
 
     def __init__(self) -> None:
-        self._forkers: list[Forker] = []
+        self._forkers: dict[tuple[int, frozenset[tuple[str, str]]], Forker] = {}
+        """The forkers by their place and their environment. A test may change the environment of
+        the test process, and a forker stays while its nodes may run."""
         self._starts: Iterator[int] = count()
         self._lock = threading.Lock()
 
@@ -158,17 +157,19 @@ class ForkingLauncher:
         sys.audit("os.fork")  # the guard of stage 1 sees no process that a forker starts
         with self._lock:
             if not prefix and command[0] in MODULES:
-                place = next(self._starts) % FORKERS
-                if place == len(self._forkers):
-                    self._forkers.append(Forker())
-                forker = self._forkers[place]
-                if forker.fits(environment):
+                wanted = other_variables(environment)
+                key = next(self._starts) % FORKERS, frozenset(wanted.items())
+                forker = self._forkers.get(key)
+                is_new = forker is None and len(self._forkers) < FORKERS_MAX
+                if is_new and wanted == other_variables(os.environ):
+                    forker = self._forkers[key] = Forker()
+                if forker is not None:
                     return forker.fork(command, environment, stdin, log)
         return start_program(prefix, command, environment, stdin, log)
 
     def close(self) -> None:
         """End the forkers."""
-        for forker in self._forkers:
+        for forker in self._forkers.values():
             forker.close()
         self._forkers.clear()
 

@@ -101,6 +101,14 @@ def test_a_node_that_a_fork_would_not_equal_is_a_new_process(start, why):
     assert process.wait(60) == 3
 
 
+def test_a_changed_environment_of_the_tests_gets_forkers_of_its_own(start, monkeypatch):
+    started = [start("--exit")]
+    monkeypatch.setenv("LD_BIND_NOW", "1")
+    started += [start("--exit") for _ in range(FORKERS)]
+    assert [type(process) for process, _ in started] == [ForkedProcess] * (1 + FORKERS)
+    assert [process.wait(60) for process, _ in started] == [3] * (1 + FORKERS)
+
+
 DRAWS = """
 import os, random, secrets, sys, uuid
 
