@@ -32,7 +32,7 @@ FORKERS_MAX: Final = 4 * FORKERS
 MODULES: Final = frozenset({"taskraft_service.process", "tests.failpoints"})
 """Modules whose imports a forker has done."""
 READ_BY_NODES: Final = ("TASKRAFT_", "PYTEST_")
-"""Prefixes of the variables that a node reads after its imports, or not at all."""
+"""Prefixes of the variables that no import reads, so that a fork can get other values."""
 SWITCH: Final = "TASKRAFT_TEST_FORKS"
 STATUS_BYTES_MAX: Final = 16
 PID_BYTES_MAX: Final = 16

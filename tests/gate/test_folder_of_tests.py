@@ -7,7 +7,7 @@ from tests.gate import __main__ as gate
 
 @pytest.fixture(autouse=True)
 def memory(monkeypatch, tmp_path):
-    """A folder with the role of the file system in memory."""
+    """Return a folder that the gate takes for the file system in memory."""
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr(gate, "MEMORY", tmp_path)
     monkeypatch.setattr(gate, "MEMORY_BYTES_MIN", 1)

@@ -1,4 +1,4 @@
-"""Forks as node processes: exit status, signals, environment, and what is not forked."""
+"""Forked nodes have the exit status, signals and environment of new processes."""
 
 import os
 import signal

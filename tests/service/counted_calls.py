@@ -1,6 +1,7 @@
 """Count calls of functions, so that a test of costs does not depend on the machine."""
 
 import asyncio
+import gc
 import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -23,11 +24,15 @@ def counted_calls(names=None):
     def count_named(_frame, event, called):
         counted.calls += event == "c_call" and called.__name__ in names
 
+    was_enabled = gc.isenabled()
+    gc.disable()  # the end of objects that other tests left would count
     sys.setprofile(count if names is None else count_named)
     try:
         yield counted
     finally:
         sys.setprofile(None)
+        if was_enabled:
+            gc.enable()
 
 
 def calls_of(function, *arguments):

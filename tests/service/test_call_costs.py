@@ -198,7 +198,7 @@ class Stream:
         self._requests.put(pb.SubscribeRequest(**fields))
 
     def take_and_ack(self, count):
-        """Take and acknowledge tasks, each with the credit for the next one."""
+        """Take and acknowledge tasks; each acknowledgement grants credit for the next task."""
         settled = taken = 0
         while settled < count:
             response = next(self._responses)
@@ -243,7 +243,7 @@ async def test_a_stream_takes_and_acknowledges_with_one_entry_and_encodes_a_deli
     assert cost.tasks == 0
     assert cost.python_calls <= STREAM_PYTHON_CALLS_MAX
     assert cost.wake_ups <= STREAM_WAKE_UPS_MAX[edge]
-    # The entry with the acknowledgement has the take of the next task too.
+    # The acknowledgement of a task shares its entry with the take of the next task.
     assert cost.entries == cost.syncs <= 1.1
     assert CALLS <= len(encoded) == len(set(encoded)) <= CALLS + 1
 

@@ -13,7 +13,7 @@ CLAIM_TASKS_PER_ENTRY_MAX: Final = 1_000
 """Number of tasks in the claims of one entry at which no further claim is appended."""
 CLAIM_BYTES_PER_ENTRY_MAX: Final = 8 * 1024 * 1024
 """Total size of the takes in one entry at which no further take is appended. A take with a pattern
-lists all matching tubes that have tasks, so a thousand takes could otherwise exceed the size of an
+lists all matching tubes that have tasks, so the takes could otherwise exceed the size of an
 entry."""
 CLAIM_STEPS_PER_ENTRY_MAX: Final = 1_000
 """Number of steps of the claims of one entry at which no further claim is appended; the others

@@ -66,6 +66,15 @@ which arrive during its shutdown with CANCELLED. A call that this node cancels i
 _COMMIT_UNKNOWN: Final = reason_name(error_pb2.Error.COMMIT_UNKNOWN)
 
 
+def _starter(channel: grpc.aio.Channel, method: str, attempts: CallAttempts) -> _Start:
+    """Return the function that starts a forwarded call.
+
+    The answer of a call that changes nothing is received as a stream, so that a large answer can
+    wait for room.
+    """
+    return channel.unary_unary(method) if attempts.changes_state else channel.unary_stream(method)
+
+
 class Forwarder:
     """Forwards calls to the leader, over one channel per node that stays open.
 
@@ -179,11 +188,7 @@ class Forwarder:
             if attempts.undelivered is not None:
                 ends = EndsAtLeader(channel, origin.caller, self._ends.new_key())
                 metadata = (*metadata, (CALL_KEY, ends.key))
-            start: _Start = (
-                channel.unary_unary(method)
-                if attempts.changes_state
-                else channel.unary_stream(method)
-            )
+            start = _starter(channel, method, attempts)
             call = start(raw, timeout=left, metadata=metadata)
             try:
                 with self._at_leader.tracked(call, leader, may_give_up, ends):

@@ -30,7 +30,7 @@ cannot loop."""
 WAITED_KEY: Final = "x-taskraft-waited-ms"
 """Time in ms that a forwarded call has already waited; subtracted from its maximum wait."""
 ANSWER_BYTES_KEY: Final = "x-taskraft-answer-bytes"
-"""Size of a large answer, which precedes the answer to a forwarded call."""
+"""Size in bytes of the leader's answer to a forwarded call; sent before an answer above 16 KiB."""
 TRACE_KEYS: Final = ("traceparent", "tracestate")
 """Keys of the W3C trace context, so that the leader's spans join the caller's trace."""
 _DIGITS_MAX: Final = 15
