@@ -94,6 +94,11 @@ WAITED_TASKS_MAX: Final = 1_000_000
 """Maximum number of tasks for whose outcomes calls wait; a task counts once per waiting call."""
 WAITED_TASKS_SHARE_MAX: Final = 750_000
 """Maximum number of these tasks for the calls of one principal."""
+WAITED_CONTENT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Maximum size of the content of outcomes that waiting calls keep, in bytes; 16 KiB of payload and
+the result of each task."""
+WAITED_CONTENT_BYTES_SHARE_MAX: Final = WAITED_CONTENT_BYTES_MAX * 3 // 4
+"""Maximum size of this content for the calls of one principal, in bytes."""
 BATCH_OPERATIONS_MAX: Final = 100
 BATCH_ITEMS_MAX: Final = 1_000
 """Maximum number of tasks, lease tokens, ids and keys of all operations of one ExecuteBatch."""

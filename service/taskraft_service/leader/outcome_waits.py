@@ -14,19 +14,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from taskraft_service.leader.command_submitter import NotProposed
+from taskraft_service.leader.expected_outcomes import ExpectedOutcomes, ExpectingPut
 from taskraft_service.leader.waited_tasks import (
     AwaitedTask,
     OutcomeQuery,
     OutcomeWait,
     TaskKey,
+    WaitedContent,
     WaitedTasks,
 )
-from taskraft_service.limits import CONTENT_BYTES_MAX
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.sliced_calls import SlicedCalls
 from taskraft_service.queue.entities.task_state import State, TaskOutcome
@@ -50,66 +51,7 @@ about 2 ms."""
 EMPTIED_AT_ONCE: Final = 200
 """Maximum number of tasks of dropped and truncated tubes that are noted in one turn of the event
 loop; each may be read from the store."""
-EXPECTED_MIN: Final = 1_000
-"""Minimum of ``ExpectedOutcomes.ended_max``."""
 _FINISHED: Final = (State.DONE, State.ZOMBIE)
-
-
-@dataclass(slots=True)
-class EarlyContent:
-    """Size of the contents of all outcomes in ``ExpectedOutcomes``, of all tubes."""
-
-    kept_bytes: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class ExpectedOutcomes:
-    """Outcomes of tasks of one tube that end while the puts that create them are in flight.
-
-    The ids of these tasks are known only when a put is applied. ``floors`` has, for each put in
-    flight, the minimum of these ids, in ascending order. The outcomes of all tubes have at most
-    ``CONTENT_BYTES_MAX`` of content in total; later ones are kept without their content.
-    """
-
-    number: int
-    """Number of the tube."""
-    content: EarlyContent
-    floors: list[int] = field(default_factory=list)
-    ended: dict[int, TaskView] = field(default_factory=dict)
-    ended_max: int = EXPECTED_MIN
-    """Number of outcomes above which those that no put in flight expects are removed."""
-    _removed_below: int = 0
-    """Id below which all outcomes were removed."""
-
-    def add(self, view: TaskView) -> None:
-        """Add the outcome of a task, if a put in flight may expect the task."""
-        if view.id < self.floors[0]:
-            return
-        content_bytes = view.content_bytes
-        is_too_large = self.content.kept_bytes + content_bytes > CONTENT_BYTES_MAX
-        if is_too_large or len(self.ended) >= self.ended_max:
-            self._remove_unexpected()
-            is_too_large = self.content.kept_bytes + content_bytes > CONTENT_BYTES_MAX
-        known = self.ended.pop(view.id, None)
-        if known is not None:
-            self.content.kept_bytes -= known.content_bytes
-        if is_too_large:
-            view = view.without_content()
-        self.ended[view.id] = view
-        self.content.kept_bytes += view.content_bytes
-
-    def stop_counting(self) -> None:
-        """Count the contents of the outcomes no longer; no put in flight expects them."""
-        self.content.kept_bytes -= sum([view.content_bytes for view in self.ended.values()])
-
-    def _remove_unexpected(self) -> None:
-        """Remove the outcomes that no put in flight expects, once for each minimum of the ids."""
-        first = self.floors[0]
-        if first > self._removed_below:
-            self._removed_below = first
-            for task_id in [task_id for task_id in self.ended if task_id < first]:
-                self.content.kept_bytes -= self.ended.pop(task_id).content_bytes
-        self.ended_max = max(2 * len(self.ended), EXPECTED_MIN)
 
 
 class OutcomeWaits:
@@ -123,34 +65,39 @@ class OutcomeWaits:
         self._queues = queues
         self._awaited: dict[TaskKey, list[AwaitedTask]] = {}
         self._calls: dict[OutcomeWait, None] = {}
-        self._expected: dict[int, ExpectedOutcomes] = {}
-        """The outcomes that puts in flight expect, by number of the tube."""
-        self._early_content = EarlyContent()
+        self._expected = ExpectedOutcomes(queues)
         self._untold: SlicedCalls[OutcomeWait] = SlicedCalls(TOLD_AT_ONCE)
         self._emptied: SlicedCalls[int] = SlicedCalls(EMPTIED_AT_ONCE)
         self._abandoned: SlicedCalls[OutcomeWait] = SlicedCalls(ABANDONED_AT_ONCE)
         self.tasks: Final = WaitedTasks()
         """The number of tasks for which calls wait."""
+        self.content: Final = WaitedContent()
+        """The content of the outcomes that waiting calls keep, in bytes."""
 
     def __len__(self) -> int:
         return len(self.tasks)
 
     # ------------------------------------------------------------------------------ callers
 
-    def begin(
-        self, query: OutcomeQuery, expectation: ExpectedOutcomes | None = None
-    ) -> OutcomeWait:
-        """Look up the tasks, and register a wait for the open tasks; then call ``finish``."""
-        wait = OutcomeWait(query, asyncio.get_running_loop().create_future())
+    def begin(self, query: OutcomeQuery, put: ExpectingPut | None = None) -> OutcomeWait:
+        """Look up the tasks, and register a wait for the open tasks; then call ``finish``.
+
+        Args:
+            query: the tasks.
+            put: the put that has created the tasks; None: they are older.
+        """
+        future = asyncio.get_running_loop().create_future()
+        wait = OutcomeWait(query, future, self.content)
         queue = self._queues.queue_of(query.tube)
         number = queue.tube_number(query.tube)
-        early = expectation.ended if expectation is not None else {}
+        early = put.ended if put is not None else {}
         views = queue.get_tasks(query.tube, query.ids, large=False)
         for task_id, found in zip(query.ids, views, strict=True):
             view = found or early.get(task_id) or queue.failed_task(query.tube, task_id)
             if view is None:
-                if expectation is not None and self._is_in_cleanup(expectation.number, task_id):
-                    self._attach(wait, (expectation.number, task_id), task_id)
+                created_in = None if put is None else put.number
+                if created_in is not None and self._is_in_cleanup(created_in, task_id):
+                    self._attach(wait, (created_in, task_id), task_id)
                 continue
             ended = _as_ended(view)
             if ended is not None:
@@ -163,8 +110,9 @@ class OutcomeWaits:
     async def finish(self, wait: OutcomeWait, patience: float) -> list[TaskView | None]:
         """Wait, and return each task with its outcome; None for an unknown task.
 
-        Outcomes beyond ``CONTENT_BYTES_MAX`` of content have no content; the size of their contents
-        is in ``wait.dropped_bytes``.
+        Outcomes beyond ``CONTENT_BYTES_MAX`` of content, or beyond the maximum of all waits, have
+        no content; the size of their contents is in ``wait.dropped_bytes``. From now on, the caller
+        counts the contents.
 
         A task that has not ended after ``patience`` seconds has the outcome TIMEOUT. A task that
         has not ended when another task ended the wait has no outcome.
@@ -193,45 +141,26 @@ class OutcomeWaits:
         finally:
             del self._calls[wait]
             wait.future.cancel()
+            wait.stop_counting()
         self._detach(wait)
         now |= wait.known
         return [now.get(task_id) for task_id in wait.query.ids]
 
     @contextmanager
-    def expecting(
-        self, tube: str, tasks: int = 0, principal: str = ""
-    ) -> Iterator[ExpectedOutcomes | None]:
-        """Record outcomes of tasks that are put into a tube within the context, for ``begin``.
+    def expecting(self, tube: str, tasks: int = 0, principal: str = "") -> Iterator[ExpectingPut]:
+        """Keep outcomes of tasks that are put into a tube within the context, for ``begin``.
 
         Args:
             tube: name of the tube.
             tasks: the number of tasks for which the call will wait; counted within the context.
             principal: the principal of the caller.
         """
-        with self.tasks.reserved(tasks, principal), self._expecting(tube) as expectation:
-            yield expectation
-
-    @contextmanager
-    def _expecting(self, tube: str) -> Iterator[ExpectedOutcomes | None]:
-        key = self._queues.queue_of(tube).next_place(tube)
-        if key is None:
-            yield None
-            return
-        number, first = key
-        expectation = self._expected.get(number)
-        if expectation is None:
-            expectation = ExpectedOutcomes(number, self._early_content)
-            self._expected[number] = expectation
-        expectation.floors.append(first)
-        self._watch(key).add_floor(*key)
-        try:
-            yield expectation
-        finally:
-            self._watch(key).discard_floor(*key)
-            expectation.floors.remove(first)
-            if not expectation.floors:
-                del self._expected[number]
-                expectation.stop_counting()
+        put = ExpectingPut(self._expected, tube)
+        with self.tasks.reserved(tasks, principal):
+            try:
+                yield put
+            finally:
+                put.settle()
 
     def redirect_all(self) -> None:
         """Fail every waiting call with NotProposed, so that it is forwarded to the new leader.
@@ -320,9 +249,7 @@ class OutcomeWaits:
 
     def _note(self, note: WatchNote) -> None:
         is_progress = note.moved_to is None and note.outcome is TaskOutcome.NONE
-        expectation = self._expected.get(note.tube)
-        if expectation is not None and note.outcome is not TaskOutcome.NONE:
-            expectation.add(note.task)
+        self._expected.add(note)
         for awaited in list(self._awaited.get((note.tube, note.task.id), ())):
             if is_progress and not awaited.progress:
                 continue

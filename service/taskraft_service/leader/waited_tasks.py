@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from taskraft_service import limits
 from taskraft_service.leader.principal_counts import PrincipalCounts
 from taskraft_service.limits import CONTENT_BYTES_MAX
 from taskraft_service.queue.entities.task_view import TaskView
@@ -62,28 +63,61 @@ class OutcomeWait:
 
     query: OutcomeQuery
     future: asyncio.Future[None]
+    content: WaitedContent
     known: dict[int, TaskView] = field(default_factory=dict)
     open: dict[AwaitedTask, int] = field(default_factory=dict)
     dropped_bytes: int = 0
     """Size of the contents of known outcomes that the wait did not keep."""
+    exceeded: tuple[str, int] | None = None
+    """The name and the value of the maximum of all waits because of which content was not kept."""
     _kept_bytes: int = 0
+    _is_counted: bool = True
 
     def learn(self, task_id: int, view: TaskView) -> None:
-        """Add the outcome of a task; keep at most ``CONTENT_BYTES_MAX`` of content in total.
+        """Add the outcome of a task; keep its content if all maximums allow that.
 
-        The first content that exceeds the maximum is not kept, and no later one.
+        A wait keeps at most ``CONTENT_BYTES_MAX``. After the first content that is not kept, no
+        later one is kept.
         """
         content_bytes = view.content_bytes
-        if self.dropped_bytes or self._kept_bytes + content_bytes > CONTENT_BYTES_MAX:
+        if not self.dropped_bytes and self._kept_bytes + content_bytes <= CONTENT_BYTES_MAX:
+            self.exceeded = self.content.exceeded(content_bytes, self.query.principal)
+            is_kept = self.exceeded is None
+        else:
+            is_kept = False
+        if is_kept:
+            self._kept_bytes += content_bytes
+            if self._is_counted:
+                self.content.add(content_bytes, self.query.principal)
+        else:
             self.dropped_bytes += content_bytes
             view = view.without_content()
-        else:
-            self._kept_bytes += content_bytes
         self.known[task_id] = view
+
+    def stop_counting(self) -> None:
+        """Count the kept content no longer."""
+        if self._is_counted:
+            self._is_counted = False
+            self.content.add(-self._kept_bytes, self.query.principal)
 
     def is_over(self) -> bool:
         """Return whether the wait has its result."""
         return not self.open or (self.query.any_of_them and bool(self.known))
+
+
+class WaitedContent(PrincipalCounts):
+    """The content of the outcomes that waiting calls keep, in bytes."""
+
+    __slots__ = ()
+
+    def exceeded(self, content_bytes: int, principal: str) -> tuple[str, int] | None:
+        """Return the name and the value of the maximum that more content would exceed, or None."""
+        total, own = self.count_with(content_bytes, principal)
+        if total > limits.WAITED_CONTENT_BYTES_MAX:
+            return "waited_content_bytes_max", limits.WAITED_CONTENT_BYTES_MAX
+        if own > limits.WAITED_CONTENT_BYTES_SHARE_MAX:
+            return "waited_content_bytes_share_max", limits.WAITED_CONTENT_BYTES_SHARE_MAX
+        return None
 
 
 class WaitedTasks(PrincipalCounts):

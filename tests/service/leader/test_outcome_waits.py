@@ -1,16 +1,17 @@
 """Waits for outcomes: which tasks are watched, kept and released; slices of what is told."""
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import pytest
 
-from taskraft_service.leader import outcome_waits, waited_tasks
+from taskraft_service import limits
+from taskraft_service.leader import expected_outcomes, waited_tasks
 from taskraft_service.leader.command_submitter import NotProposed
+from taskraft_service.leader.expected_outcomes import OUTCOMES_MIN
 from taskraft_service.leader.outcome_waits import (
     EMPTIED_AT_ONCE,
-    EXPECTED_MIN,
     TOLD_AT_ONCE,
     OutcomeWaits,
 )
@@ -53,6 +54,13 @@ class Stage:
         views = await self.outcomes.finish(wait, patience)
         return [view and view.extras.outcome for view in views]
 
+    @contextmanager
+    def expecting(self, tube="t"):
+        """Begin a put that waits for outcomes, and yield it."""
+        with self.outcomes.expecting(tube) as put:
+            put.sent()
+            yield put
+
 
 @pytest.fixture
 async def stage():
@@ -60,7 +68,7 @@ async def stage():
 
 
 async def test_outcomes_before_the_put_is_answered_are_kept(stage):
-    with stage.outcomes.expecting("t") as expectation:
+    with stage.expecting() as expectation:
         ids = stage.put(b"1", b"2", ttl_ms=5)
         stage.do()
         assert stage.queue.get_tasks("t", ids) == [None, None]
@@ -85,6 +93,46 @@ async def test_a_wait_keeps_a_maximum_of_content_and_counts_the_rest(
     assert sum(view.content_bytes for view in wait.known.values()) == 200
 
 
+@pytest.mark.parametrize(
+    ("limit", "kept", "exceeded"),
+    [
+        ("WAITED_CONTENT_BYTES_MAX", [100, 100, 0, 0], "waited_content_bytes_max"),
+        ("WAITED_CONTENT_BYTES_SHARE_MAX", [100, 100, 0, 100], "waited_content_bytes_share_max"),
+    ],
+)
+async def test_all_waits_keep_a_maximum_of_content(stage, monkeypatch, limit, kept, exceeded):
+    monkeypatch.setattr(limits, limit, 250)
+    ids = stage.put(*[b"x" * 100] * 4)
+    callers = ("mailer", "mailer", "mailer", "other")
+    waits = [
+        stage.outcomes.begin(OutcomeQuery("t", [task_id], principal=caller))
+        for task_id, caller in zip(ids, callers, strict=True)
+    ]
+    stage.do(Bury("t", ByIds(ids)))
+    await calls_of_turns(1)
+    bodies = [len(view.body) for wait in waits for view in wait.known.values()]
+    assert bodies == kept
+    reasons = [wait.exceeded and wait.exceeded[0] for wait in waits]
+    assert reasons == [None if size else exceeded for size in kept]
+    assert len(stage.outcomes.content) == sum(kept)
+    for wait in waits:
+        assert await stage.finish(wait) == [TaskOutcome.BURIED_OUT]
+    assert len(stage.outcomes.content) == 0
+
+
+async def test_a_cancelled_wait_keeps_no_content(stage):
+    ids = stage.put(b"x" * 100, b"open")
+    stage.do(Bury("t", ByIds(ids[:1])))
+    wait = stage.outcomes.begin(OutcomeQuery("t", ids))
+    assert len(stage.outcomes.content) == 100
+    finishing = asyncio.ensure_future(stage.outcomes.finish(wait, 5.0))
+    await asyncio.sleep(0)
+    finishing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await finishing
+    assert len(stage.outcomes.content) == 0
+
+
 async def test_a_wait_that_times_out_looks_at_few_open_tasks_in_a_turn(stage):
     ids = stage.put(*[b"x"] * 1_000)
     costs = [calls_of(begin := partial(stage.outcomes.begin, OutcomeQuery("t", ids)))]
@@ -100,13 +148,29 @@ async def test_a_wait_that_times_out_looks_at_few_open_tasks_in_a_turn(stage):
 
 async def test_only_new_tasks_of_the_tube_are_remembered(stage):
     (old,) = stage.put(b"old")
-    with stage.outcomes.expecting("t") as expectation:
+    with stage.expecting() as expectation:
         stage.do(Delete("t", ByIds([old])))
         stage.put(b"x", tube="other", ttl_ms=5)
         stage.do()
         assert expectation.ended == {}
-    with stage.outcomes.expecting("nowhere") as expectation:
-        assert expectation is None
+    with stage.expecting("nowhere") as expectation:
+        assert (expectation.number, expectation.ended) == (None, {})
+
+
+async def test_a_put_that_waits_for_capacity_keeps_no_outcomes(stage):
+    with stage.expecting() as put:
+        stage.do(Delete("t", ByIds(stage.put(b"1"))))
+        assert list(put.ended) == [1]
+        put.settle()
+        assert not stage.queue.watch.tubes
+        stage.do(Delete("t", ByIds(stage.put(b"2"))))
+        assert put.ended == {}
+        put.sent()
+        stage.do(Delete("t", ByIds(stage.put(b"3"))))
+        assert list(put.ended) == [3]
+        wait = stage.outcomes.begin(OutcomeQuery("t", [3]), put)
+    assert await stage.finish(wait) == [TaskOutcome.DELETED]
+    assert not stage.queue.watch.tubes
 
 
 def calls_of_deletes(puts):
@@ -115,7 +179,7 @@ def calls_of_deletes(puts):
     stage.put(*[b"old"] * 100)
     with ExitStack() as in_flight:
         for _ in range(puts):
-            expectation = in_flight.enter_context(stage.outcomes.expecting("t"))
+            expectation = in_flight.enter_context(stage.expecting())
         new = stage.put(*[b"new"] * 100)
         calls = calls_of(stage.do, Delete("t", ByIds([*range(1, 101), *new])))
         assert list(expectation.ended) == new
@@ -128,24 +192,24 @@ def test_puts_in_flight_share_the_outcomes_of_their_tube():
 
 def test_outcomes_that_no_put_in_flight_expects_are_removed():
     stage, in_flight, first = Stage(), ExitStack(), ExitStack()
-    first.enter_context(stage.outcomes.expecting("t"))
-    stage.do(Delete("t", ByIds(stage.put(*[b"x"] * EXPECTED_MIN))))
+    first.enter_context(stage.expecting())
+    stage.do(Delete("t", ByIds(stage.put(*[b"x"] * OUTCOMES_MIN))))
     with in_flight:
-        expectation = in_flight.enter_context(stage.outcomes.expecting("t"))
+        expectation = in_flight.enter_context(stage.expecting())
         first.close()
-        assert len(expectation.ended) == EXPECTED_MIN
+        assert len(expectation.ended) == OUTCOMES_MIN
         (last,) = stage.put(b"x")
         stage.do(Delete("t", ByIds([last])))
         assert list(expectation.ended) == [last]
 
 
 def test_the_outcomes_that_puts_in_flight_expect_have_a_maximum_of_content(monkeypatch):
-    monkeypatch.setattr(outcome_waits, "CONTENT_BYTES_MAX", 250)
+    monkeypatch.setattr(expected_outcomes, "CONTENT_BYTES_MAX", 250)
     stage = Stage()
-    content = stage.outcomes._early_content
+    content = stage.outcomes._expected._content
     first, second = ExitStack(), ExitStack()
-    one = first.enter_context(stage.outcomes.expecting("t"))
-    other = second.enter_context(stage.outcomes.expecting("other"))
+    one = first.enter_context(stage.expecting())
+    other = second.enter_context(stage.expecting("other"))
     ids = stage.put(*[b"x" * 100] * 3)
     stage.do(Delete("t", ByIds(ids)))
     assert [len(one.ended[task_id].body) for task_id in ids] == [100, 100, 0]
@@ -153,11 +217,11 @@ def test_the_outcomes_that_puts_in_flight_expect_have_a_maximum_of_content(monke
     (late,) = stage.put(b"x" * 100, tube="other")
     stage.do(Delete("other", ByIds([late])))
     assert (len(other.ended[late].body), content.kept_bytes) == (0, 200)
-    with stage.outcomes.expecting("t"):
+    with stage.expecting() as newer:
         first.close()
         (last,) = stage.put(b"x" * 100)
         stage.do(Delete("t", ByIds([last])))
-        assert [len(view.body) for view in one.ended.values()] == [100], "room was made"
+        assert [len(view.body) for view in newer.ended.values()] == [100], "room was made"
     second.close()
     assert content.kept_bytes == 0
 
@@ -245,11 +309,11 @@ async def test_entries_that_remove_the_tasks_first_tell_the_calls(stage):
 
 
 async def test_a_put_whose_tube_is_dropped_before_the_answer_waits_for_the_removal(stage):
-    with stage.outcomes.expecting("t") as expectation:
+    with stage.expecting() as expectation:
         ids = stage.put(*[b"x"] * 1_000)
         stage.do(DropTube("t"))
         wait = stage.outcomes.begin(OutcomeQuery("t", ids), expectation)
-    assert len(wait.open) == 1_000 - len(expectation.ended)
+        assert len(wait.open) == 1_000 - len(expectation.ended)
     while stage.queue.next_deadline_ms() is not None:
         stage.do()
     assert await stage.finish(wait) == [TaskOutcome.DELETED] * 1_000

@@ -28,6 +28,7 @@ from taskraft_service.api.tasks.answers import encode_tasks, with_unique_key
 from taskraft_service.api.tasks.selection_checks import check_wait
 from taskraft_service.command_codecs.selector import selector_of
 from taskraft_service.leader.command_submitter import NotProposed
+from taskraft_service.leader.expected_outcomes import ExpectingPut
 from taskraft_service.leader.outcome_waits import OutcomeWaits
 from taskraft_service.leader.waited_tasks import OutcomeQuery, OutcomeWait, WaitedTasks
 from taskraft_service.limits import CONTENT_BYTES_MAX
@@ -90,6 +91,8 @@ class OutcomeHandlers:
         ended = iter(await self._outcomes.finish(wait, wait_seconds))
         views = [None if isinstance(one, Refusal) else next(ended) for one in found]
         kept_bytes = sum([view.content_bytes for view in views if view is not None])
+        if wait.exceeded is not None:
+            raise _content_overloaded(*wait.exceeded, call.caller.name)
         call.steps.count_content(kept_bytes + wait.dropped_bytes, len(ids))
         await reserve_answer(kept_bytes)
         return await self._encode_waited(call, found, views, gone)
@@ -126,7 +129,9 @@ class OutcomeHandlers:
     async def put_and_wait(
         self,
         call: UnaryCall[pb.PutTasksRequest],
-        put: Callable[[UnaryCall[pb.PutTasksRequest]], Awaitable[pb.PutTasksResponse]],
+        put: Callable[
+            [UnaryCall[pb.PutTasksRequest], ExpectingPut], Awaitable[pb.PutTasksResponse]
+        ],
     ) -> bytes:
         """Put tasks and wait until all of them have ended.
 
@@ -137,11 +142,11 @@ class OutcomeHandlers:
         request, principal, count = call.request, call.caller.name, len(call.request.tasks)
         check_waited_tasks(self._outcomes.tasks, count, principal)
         until = asyncio.get_running_loop().time() + call.wait_seconds(request.outcome_wait_ms)
-        with self._outcomes.expecting(request.tube, count, principal) as expectation:
-            answer = await put(call)
+        with self._outcomes.expecting(request.tube, count, principal) as expecting:
+            answer = await put(call, expecting)
             ids = [task_id for task_id in answer.task_ids if task_id]
             query = OutcomeQuery(request.tube, ids, principal=principal)
-            wait = self._outcomes.begin(query, expectation)
+            wait = self._outcomes.begin(query, expecting)
         try:
             encoded = await self._finish(wait, until, call.caller)
         except NotProposed:
@@ -246,6 +251,17 @@ def check_waited_tasks(waited: WaitedTasks, tasks: int, principal: str) -> None:
 
 def _overloaded(whose: str, metadata: Mapping[str, str]) -> CallRefused:
     text = f"{whose} would wait for more than {metadata['value']} tasks; retry later"
+    return CallRefused(error_pb2.Error.OVERLOADED, text, metadata)
+
+
+def _content_overloaded(limit: str, most: int, principal: str) -> CallRefused:
+    """Return the refusal of a wait whose outcomes could not be kept with their content."""
+    metadata = {"limit": limit, "value": str(most)}
+    whose = "this node"
+    if limit == "waited_content_bytes_share_max":
+        metadata["principal"] = principal
+        whose = f'principal "{principal}"'
+    text = f"the waiting calls of {whose} have outcomes of {most} bytes; retry, or wait for fewer"
     return CallRefused(error_pb2.Error.OVERLOADED, text, metadata)
 
 

@@ -45,6 +45,7 @@ from taskraft_service.command_codecs.settle import SETTLE
 from taskraft_service.entries.encoded_command import EncodedCommand, encode_leader_command
 from taskraft_service.leader.capacity_waiters import CapacityWaiters
 from taskraft_service.leader.command_submitter import AppliedCommand
+from taskraft_service.leader.expected_outcomes import ExpectingPut
 from taskraft_service.queue.operations.put import PutResult
 from taskraft_service.queue.operations.settlements import SettleResult
 
@@ -158,11 +159,15 @@ class TaskService:
             return await self._handlers.outcomes.put_and_wait(call, self._put)
         return await self._put(call)
 
-    async def _put(self, call: UnaryCall[pb.PutTasksRequest]) -> pb.PutTasksResponse:
+    async def _put(
+        self, call: UnaryCall[pb.PutTasksRequest], expecting: ExpectingPut | None = None
+    ) -> pb.PutTasksResponse:
         """Put tasks; if allowed, create a missing tube first, in the same entry."""
         if call.request.room_wait_ms:
-            applied = await self._put_with_capacity(call)
+            applied = await self._put_with_capacity(call, expecting)
         else:
+            if expecting is not None:
+                expecting.sent()
             is_needed = call.request.outcome_wait_ms or call.request.return_tasks
             applied = await self._put_whole(call, releases_request=not is_needed)
         answer = pb.PutTasksResponse.FromString(_put_answer(applied))
@@ -185,7 +190,9 @@ class TaskService:
         before = self._auto_creation.commands_for(tubes, call)
         return await self._executor.execute(PUT, call, before, releases_request=releases_request)
 
-    async def _put_with_capacity(self, call: UnaryCall[pb.PutTasksRequest]) -> AppliedCommand:
+    async def _put_with_capacity(
+        self, call: UnaryCall[pb.PutTasksRequest], expecting: ExpectingPut | None
+    ) -> AppliedCommand:
         """Put all tasks once the tube has capacity; after the wait, put the tasks that fit.
 
         Raises:
@@ -196,25 +203,33 @@ class TaskService:
         now = asyncio.get_running_loop().time()
         until = now + call.wait_seconds(request.room_wait_ms)
         if not self._capacity_waiters.has_waiting(request.tube):
-            applied = await self._try_put(call)
+            applied = await self._try_put(call, expecting)
             if applied is not None:
                 return applied
         size = sum(payload_bytes(body) for body in specs_of(call.raw).bodies)
         with self._capacity_waiters.enqueue(request.tube, len(request.tasks), size) as waiting:
             while await waiting.wait(until):
-                applied = await self._try_put(call)
+                applied = await self._try_put(call, expecting)
                 if applied is not None:
                     return applied
         self._disk.check_tubes((request.tube,))
+        if expecting is not None:
+            expecting.sent()
         return await self._executor.execute_encoded(self._without_wait(call), call.deadline)
 
-    async def _try_put(self, call: UnaryCall[pb.PutTasksRequest]) -> AppliedCommand | None:
+    async def _try_put(
+        self, call: UnaryCall[pb.PutTasksRequest], expecting: ExpectingPut | None
+    ) -> AppliedCommand | None:
         """Try to put all tasks; return None if the tube has no capacity for all of them."""
+        if expecting is not None:
+            expecting.sent()
         try:
             return await self._put_whole(call)
         except CallRefused as refusal:
             if refusal.reason != error_pb2.Error.TUBE_FULL:
                 raise
+            if expecting is not None:
+                expecting.settle()
             return None
 
     @staticmethod

@@ -68,7 +68,8 @@ class Bench:
         request = pb.PutTasksRequest(tube="t", outcome_wait_ms=60_000, **fields)
         loop = asyncio.get_running_loop()
 
-        async def do(_call):
+        async def do(_call, expecting):
+            expecting.sent()
             bodies = [task_pb2.TaskSpec(payload=one).SerializeToString() for one in payloads]
             return pb.PutTasksResponse(task_ids=self.stage.put(*bodies))
 
@@ -159,7 +160,7 @@ async def test_a_call_that_would_wait_for_too_many_tasks_is_refused(monkeypatch,
     bench.stage.put(b"1", b"2")
     monkeypatch.setattr(limits, limit.upper(), 3)
 
-    async def do(_call):
+    async def do(_call, _expecting):
         return pb.PutTasksResponse(task_ids=bench.stage.put(b"3", b"4"))
 
     def call(caller):
@@ -216,3 +217,24 @@ def test_a_task_moved_to_an_unreadable_tube_shows_only_its_outcome():
         (replace(view, tube="mine"), Blind()),
     ):
         assert visible_task(shown, "before", caller) is shown
+
+
+async def test_a_wait_whose_outcomes_have_no_room_is_refused(monkeypatch):
+    bench = Bench()
+    spec = task_pb2.TaskSpec(payload=b"x" * 1_000).SerializeToString()
+    ids = bench.stage.put(spec, spec)
+    bench.stage.do(Bury("t", ByIds(ids)))
+    monkeypatch.setattr(limits, "WAITED_CONTENT_BYTES_SHARE_MAX", 1_500)
+
+    def wait(*ids):
+        request = pb.WaitTasksRequest(tube="t", selector=task_pb2.TaskSelector(ids=ids))
+        now = asyncio.get_running_loop().time()
+        return bench.api.wait_tasks(UnaryCall(request, b"", None, Mailer(), now))
+
+    with pytest.raises(CallRefused) as refused:
+        await wait(*ids)
+    assert refused.value.reason == error_pb2.Error.OVERLOADED
+    limit = {"limit": "waited_content_bytes_share_max", "value": "1500", "principal": "mailer"}
+    assert refused.value.metadata == limit
+    answer = pb.WaitTasksResponse.FromString(await wait(ids[0]))
+    assert answer.tasks[0].spec.payload == b"x" * 1_000
