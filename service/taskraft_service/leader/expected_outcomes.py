@@ -101,7 +101,7 @@ class ExpectedOutcomes:
         return self._queues.queue_of(tube).next_place(tube)
 
     def begin(self, number: int, first: int) -> EarlyOutcomes:
-        """Keep the outcomes of a tube's tasks from the id ``first``."""
+        """Keep the outcomes of a tube's tasks whose ids are at least ``first``."""
         early = self._of_tubes.get(number)
         if early is None:
             early = self._of_tubes[number] = EarlyOutcomes(self._content)
@@ -145,16 +145,16 @@ class ExpectingPut:
         """Return the outcomes that are known, by id."""
         return _NO_OUTCOMES if self._early is None else self._early.ended
 
-    def sent(self) -> None:
-        """Keep the outcomes of the tube's next tasks; called before each attempt of the put."""
-        self.settle()
+    def begin_attempt(self) -> None:
+        """Keep the outcomes of the tube's next tasks from now on."""
+        self.end_attempt()
         place = self._expected.next_place(self._tube)
         if place is not None:
             self.number, self._first = place
             self._early = self._expected.begin(*place)
 
-    def settle(self) -> None:
-        """Keep no outcomes; called when an attempt was refused, and when the ids are known."""
+    def end_attempt(self) -> None:
+        """Keep no outcomes: the queue has refused the attempt, or its ids are known."""
         if self.number is not None:
             self._expected.end(self.number, self._first)
             self.number = self._early = None

@@ -160,7 +160,7 @@ class OutcomeWaits:
             try:
                 yield put
             finally:
-                put.settle()
+                put.end_attempt()
 
     def redirect_all(self) -> None:
         """Fail every waiting call with NotProposed, so that it is forwarded to the new leader.

@@ -58,7 +58,7 @@ class Stage:
     def expecting(self, tube="t"):
         """Begin a put that waits for outcomes, and yield it."""
         with self.outcomes.expecting(tube) as put:
-            put.sent()
+            put.begin_attempt()
             yield put
 
 
@@ -161,11 +161,11 @@ async def test_a_put_that_waits_for_capacity_keeps_no_outcomes(stage):
     with stage.expecting() as put:
         stage.do(Delete("t", ByIds(stage.put(b"1"))))
         assert list(put.ended) == [1]
-        put.settle()
+        put.end_attempt()
         assert not stage.queue.watch.tubes
         stage.do(Delete("t", ByIds(stage.put(b"2"))))
         assert put.ended == {}
-        put.sent()
+        put.begin_attempt()
         stage.do(Delete("t", ByIds(stage.put(b"3"))))
         assert list(put.ended) == [3]
         wait = stage.outcomes.begin(OutcomeQuery("t", [3]), put)

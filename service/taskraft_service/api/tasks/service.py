@@ -167,7 +167,7 @@ class TaskService:
             applied = await self._put_with_capacity(call, expecting)
         else:
             if expecting is not None:
-                expecting.sent()
+                expecting.begin_attempt()
             is_needed = call.request.outcome_wait_ms or call.request.return_tasks
             applied = await self._put_whole(call, releases_request=not is_needed)
         answer = pb.PutTasksResponse.FromString(_put_answer(applied))
@@ -214,7 +214,7 @@ class TaskService:
                     return applied
         self._disk.check_tubes((request.tube,))
         if expecting is not None:
-            expecting.sent()
+            expecting.begin_attempt()
         return await self._executor.execute_encoded(self._without_wait(call), call.deadline)
 
     async def _try_put(
@@ -222,14 +222,14 @@ class TaskService:
     ) -> AppliedCommand | None:
         """Try to put all tasks; return None if the tube has no capacity for all of them."""
         if expecting is not None:
-            expecting.sent()
+            expecting.begin_attempt()
         try:
             return await self._put_whole(call)
         except CallRefused as refusal:
             if refusal.reason != error_pb2.Error.TUBE_FULL:
                 raise
             if expecting is not None:
-                expecting.settle()
+                expecting.end_attempt()
             return None
 
     @staticmethod

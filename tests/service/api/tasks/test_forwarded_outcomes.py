@@ -69,7 +69,7 @@ class Bench:
         loop = asyncio.get_running_loop()
 
         async def do(_call, expecting):
-            expecting.sent()
+            expecting.begin_attempt()
             bodies = [task_pb2.TaskSpec(payload=one).SerializeToString() for one in payloads]
             return pb.PutTasksResponse(task_ids=self.stage.put(*bodies))
 
