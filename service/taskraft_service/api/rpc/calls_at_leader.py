@@ -198,11 +198,14 @@ class CallAttempts:
         is_lost: whether an attempt reached a leader and got no answer.
         undelivered: called with an answer that arrives although the caller has cancelled the call;
             None: such an answer has no effect to undo.
+        may_share: whether the leader may begin the call without a task, so that the call may share
+            a message with other calls.
     """
 
     changes_state: bool = True
     is_lost: bool = False
     undelivered: Callable[[bytes], None] | None = None
+    may_share: bool = False
 
     async def answer_of(
         self, call: UnaryCallAtLeader, end: Callable[[asyncio.Future[bytes]], None] | None

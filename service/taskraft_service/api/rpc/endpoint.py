@@ -8,7 +8,7 @@ the coroutines that this module builds, and ``rpc_server`` the servers that run 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from time import monotonic
@@ -28,6 +28,7 @@ from taskraft_service.api.rpc.call_ends import CALL_KEY, END_CALLS_PATH, end_cal
 from taskraft_service.api.rpc.call_load import CallCounts, CallLoad
 from taskraft_service.api.rpc.calls_at_leader import CallAttempts, ThisNodeLeads
 from taskraft_service.api.rpc.delivery import AnswerUndo, delivering
+from taskraft_service.api.rpc.forwarded_lists import forward_calls
 from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.rpc.forwarding_metadata import (
     WAITED_KEY,
@@ -60,6 +61,7 @@ from taskraft_service.api.rpc.methods import (
 )
 from taskraft_service.api.rpc.prompt_calls import LEADER_KEY, PromptMethod
 from taskraft_service.api.rpc.server_context import ServerContext
+from taskraft_service.api.rpc.shared_calls import FORWARD_CALLS_PATH
 from taskraft_service.api.rpc.status import (
     CODES,
     CallRefused,
@@ -168,7 +170,9 @@ class GrpcEndpoint:
     ) -> MethodTable:
         """Return the methods of the services by path; every caller is authenticated first.
 
-        The table also has the method by which another node ends the calls that it has forwarded.
+        The table also has the methods for other nodes: one ends the calls that a node has
+        forwarded, and one forwards calls in one message. The latter needs methods that can begin
+        calls without a task.
         """
         table = {
             f"/{methods.service.full_name}/{method.name}": self._served(
@@ -178,6 +182,9 @@ class GrpcEndpoint:
             for method in methods.service.methods
         }
         table[END_CALLS_PATH] = self._end_calls(authenticator)
+        prompt = {path: one.prompt for path, one in table.items() if one.prompt is not None}
+        if prompt:
+            table[FORWARD_CALLS_PATH] = self._forward_calls(prompt, authenticator)
         return table
 
     def _end_calls(self, authenticator: Authenticator) -> ServedMethod:
@@ -188,6 +195,25 @@ class GrpcEndpoint:
                 await self._abort(END_CALLS_PATH, context, error)
 
         guarded = guard(END_CALLS_PATH, handle, authenticator, self._abort)
+        return ServedMethod(CallKind.UNARY, handle, guarded, authenticator)
+
+    def _forward_calls(
+        self, methods: Mapping[str, PromptMethod], authenticator: Authenticator
+    ) -> ServedMethod:
+        load = self.load
+
+        async def handle(raw: bytes, context: ServerContext) -> bytes:
+            load.calls += 1  # a stopping node waits for the answer of the message
+            turn_owner.set(context.peer())
+            try:
+                return await forward_calls(raw, context, methods)
+            except Exception as error:  # noqa: BLE001 - every error gets a status
+                await self._abort(FORWARD_CALLS_PATH, context, error)
+            finally:
+                load.calls -= 1
+                load.notify_if_idle()
+
+        guarded = guard(FORWARD_CALLS_PATH, handle, authenticator, self._abort)
         return ServedMethod(CallKind.UNARY, handle, guarded, authenticator)
 
     def _served(
@@ -317,6 +343,7 @@ class GrpcEndpoint:
                         if method.can_undo and not method.is_idempotent(raw)
                         else None
                     ),
+                    may_share=method.can_begin and not method.can_undo,
                 )
                 turn_owner.set(caller.name or context.peer())
                 try:

@@ -1,8 +1,8 @@
 """Forward calls to the leader as raw bytes.
 
-Forwarding lets a plain gRPC stub behind a plain load balancer call any node. Each call is forwarded
-separately. ``Forwarder.forward`` handles the raw requests and answers of a method, so it is the
-place to batch calls of several clients into one message, should that be needed.
+Forwarding lets a plain gRPC stub behind a plain load balancer call any node. Small puts and
+settlements of one turn of the event loop share a message (``shared_calls``) if their caller is
+anonymous and neither TLS between nodes nor a trace context is used. Other calls are sent alone.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from taskraft_service.api.rpc.forwarding_metadata import (
 from taskraft_service.api.rpc.grpc_calls import LeaderAnsweredError
 from taskraft_service.api.rpc.leader_channels import RECONNECT_MS, LeaderRoute
 from taskraft_service.api.rpc.methods import MessageStream
+from taskraft_service.api.rpc.shared_calls import NotBegun, SharedCalls
 from taskraft_service.api.rpc.status import (
     CallRefused,
     reason_in,
@@ -48,8 +49,11 @@ from taskraft_service.api.rpc.status import (
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.turns import next_turn
 
-_Call: TypeAlias = "grpc.aio.UnaryUnaryCall[bytes, bytes] | grpc.aio.UnaryStreamCall[bytes, bytes]"
-_Start: TypeAlias = Callable[..., "_Call"]
+_SentCall: TypeAlias = (
+    "grpc.aio.UnaryUnaryCall[bytes, bytes] | grpc.aio.UnaryStreamCall[bytes, bytes]"
+)
+_Call: TypeAlias = "_SentCall | asyncio.Future[bytes]"
+_Start: TypeAlias = Callable[..., "_SentCall"]
 _NOT_PROPOSED: Final = frozenset(
     reason_name(reason)
     for reason in (
@@ -98,6 +102,8 @@ class Forwarder:
         self._at_leader = CallsAtLeader(leadership)
         self._streams_at_leader = CallsAtLeader(leadership)
         self._ends = CallEnds()
+        self.shared = SharedCalls()
+        self._has_peer_port = security is not None
         self._is_stopping = False
         self.calls = 0
         """Unary calls forwarded since the process started."""
@@ -134,6 +140,7 @@ class Forwarder:
         """Close all channels."""
         self._at_leader.close()
         self._streams_at_leader.close()
+        await self.shared.close()
         await self.route.close()
 
     async def forward(
@@ -176,6 +183,7 @@ class Forwarder:
         attempts = CallAttempts() if attempts is None else attempts
         loop = asyncio.get_running_loop()
         arrived_at = loop.time() if origin.arrived_at is None else origin.arrived_at
+        may_share = attempts.may_share and self._may_share(origin)
         while True:
             channel, leader = await self.route.channel(deadline)
             # Checked after the wait for a leader: ``stop_waiting`` gives up only earlier calls.
@@ -188,11 +196,18 @@ class Forwarder:
             if attempts.undelivered is not None:
                 ends = EndsAtLeader(channel, origin.caller, self._ends.new_key())
                 metadata = (*metadata, (CALL_KEY, ends.key))
-            start = _starter(channel, method, attempts)
-            call = start(raw, timeout=left, metadata=metadata)
+            call: _Call
+            if may_share and self.shared.may_share(channel, raw):
+                call = self.shared.start(channel, method, raw, deadline)
+            else:
+                start = _starter(channel, method, attempts)
+                call = start(raw, timeout=left, metadata=metadata)
             try:
                 with self._at_leader.tracked(call, leader, may_give_up, ends):
                     return await self._answer_of(call, attempts, ends)
+            except NotBegun:
+                may_share = False
+                continue
             except NodeStops as error:
                 attempts.is_lost = True
                 raise _draining() from error
@@ -204,6 +219,10 @@ class Forwarder:
                 if not await self._may_retry(error, is_idempotent, attempts):
                     raise LeaderAnsweredError(error) from error
             await next_turn()  # all calls of a lost leader would continue in this turn
+
+    def _may_share(self, origin: CallOrigin) -> bool:
+        """Return whether the message of a call needs no metadata of its own."""
+        return not (self._has_peer_port or origin.caller.name or origin.trace)
 
     async def _answer_of(
         self,

@@ -30,6 +30,8 @@ SHORT_REQUEST_BYTES: Final = 4 * 1024
 and report the other violations too."""
 ENDED_CALLS_MAX: Final = 1_000
 """Maximum number of calls that another node ends with one request."""
+FORWARDED_CALLS_MAX: Final = 64
+"""Maximum number of calls that another node forwards with one message."""
 PARTITIONS_MAX: Final = 1_024
 """Maximum number of partitions in one cursor of the change feed."""
 MASK_PATHS_MAX: Final = 100
@@ -55,6 +57,7 @@ LIST_MAXIMA: Final[Mapping[str, Maximum]] = {
     "externalscaler.ScaledObjectRef.scalerMetadata": _NAMES,
     "google.protobuf.FieldMask.paths": _one(MASK_PATHS_MAX),
     "taskraft.forwarding.v1.EndCallsRequest.keys": _one(ENDED_CALLS_MAX),
+    "taskraft.forwarding.v1.ForwardCallsRequest.calls": _one(FORWARDED_CALLS_MAX),
     "taskraft.v1.Error.metadata": _NAMES,
     "taskraft.v1.ExecuteBatchRequest.operations": _one(limits.BATCH_OPERATIONS_MAX),
     "taskraft.v1.FeedCursor.next_seq": _one(PARTITIONS_MAX),

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n5taskraft_service/stubs/forwarding/v1/forwarding.proto\x12\x16taskraft.forwarding.v1\"\x1f\n\x0f\x45ndCallsRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\"\x12\n\x10\x45ndCallsResponse2r\n\x11\x46orwardingService\x12]\n\x08\x45ndCalls\x12\'.taskraft.forwarding.v1.EndCallsRequest\x1a(.taskraft.forwarding.v1.EndCallsResponseB8Z6taskraft.dev/proto/taskraft/forwarding/v1;forwardingv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n5taskraft_service/stubs/forwarding/v1/forwarding.proto\x12\x16taskraft.forwarding.v1\"\x1f\n\x0f\x45ndCallsRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\"\x12\n\x10\x45ndCallsResponse\"K\n\x13\x46orwardCallsRequest\x12\x34\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32%.taskraft.forwarding.v1.ForwardedCall\"\\\n\rForwardedCall\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x19\n\x0cremaining_ms\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_remaining_ms\"R\n\x14\x46orwardCallsResponse\x12:\n\x08outcomes\x18\x01 \x03(\x0b\x32(.taskraft.forwarding.v1.ForwardedOutcome\"\xa0\x01\n\x10\x46orwardedOutcome\x12\x10\n\x06\x61nswer\x18\x01 \x01(\x0cH\x00\x12\x39\n\x06status\x18\x02 \x01(\x0b\x32\'.taskraft.forwarding.v1.ForwardedStatusH\x00\x12\x35\n\tnot_begun\x18\x03 \x01(\x0b\x32 .taskraft.forwarding.v1.NotBegunH\x00\x42\x08\n\x06result\"\n\n\x08NotBegun\"S\n\x0f\x46orwardedStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x03 \x01(\x0c\x12\x10\n\x08pushback\x18\x04 \x01(\t2\xdd\x01\n\x11\x46orwardingService\x12]\n\x08\x45ndCalls\x12\'.taskraft.forwarding.v1.EndCallsRequest\x1a(.taskraft.forwarding.v1.EndCallsResponse\x12i\n\x0c\x46orwardCalls\x12+.taskraft.forwarding.v1.ForwardCallsRequest\x1a,.taskraft.forwarding.v1.ForwardCallsResponseB8Z6taskraft.dev/proto/taskraft/forwarding/v1;forwardingv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,6 +36,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENDCALLSREQUEST']._serialized_end=112
   _globals['_ENDCALLSRESPONSE']._serialized_start=114
   _globals['_ENDCALLSRESPONSE']._serialized_end=132
-  _globals['_FORWARDINGSERVICE']._serialized_start=134
-  _globals['_FORWARDINGSERVICE']._serialized_end=248
+  _globals['_FORWARDCALLSREQUEST']._serialized_start=134
+  _globals['_FORWARDCALLSREQUEST']._serialized_end=209
+  _globals['_FORWARDEDCALL']._serialized_start=211
+  _globals['_FORWARDEDCALL']._serialized_end=303
+  _globals['_FORWARDCALLSRESPONSE']._serialized_start=305
+  _globals['_FORWARDCALLSRESPONSE']._serialized_end=387
+  _globals['_FORWARDEDOUTCOME']._serialized_start=390
+  _globals['_FORWARDEDOUTCOME']._serialized_end=550
+  _globals['_NOTBEGUN']._serialized_start=552
+  _globals['_NOTBEGUN']._serialized_end=562
+  _globals['_FORWARDEDSTATUS']._serialized_start=564
+  _globals['_FORWARDEDSTATUS']._serialized_end=647
+  _globals['_FORWARDINGSERVICE']._serialized_start=650
+  _globals['_FORWARDINGSERVICE']._serialized_end=871
 # @@protoc_insertion_point(module_scope)

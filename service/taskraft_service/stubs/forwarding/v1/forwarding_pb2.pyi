@@ -60,3 +60,170 @@ class EndCallsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EndCallsResponse: _TypeAlias = EndCallsResponse  # noqa: Y015
+
+@_typing.final
+class ForwardCallsRequest(_message.Message):
+    """Request of ForwardCalls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ForwardedCall]:
+        """Calls in the order in which they begin, at most 64."""
+
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[Global___ForwardedCall] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardCallsRequest: _TypeAlias = ForwardCallsRequest  # noqa: Y015
+
+@_typing.final
+class ForwardedCall(_message.Message):
+    """One forwarded call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    REMAINING_MS_FIELD_NUMBER: _builtins.int
+    method: _builtins.str
+    """Full name of the method, such as "/taskraft.v1.TaskService/PutTasks"."""
+    request: _builtins.bytes
+    """The request of the client."""
+    remaining_ms: _builtins.int
+    """Time until the deadline of the call, in ms; absent if the call has no deadline."""
+    def __init__(
+        self,
+        *,
+        method: _builtins.str = ...,
+        request: _builtins.bytes = ...,
+        remaining_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_remaining_ms", b"_remaining_ms", "remaining_ms", b"remaining_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_remaining_ms", b"_remaining_ms", "method", b"method", "remaining_ms", b"remaining_ms", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__remaining_ms: _TypeAlias = _typing.Literal["remaining_ms"]  # noqa: Y015
+    _WhichOneofArgType__remaining_ms: _TypeAlias = _typing.Literal["_remaining_ms", b"_remaining_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__remaining_ms) -> _WhichOneofReturnType__remaining_ms | None: ...
+
+Global___ForwardedCall: _TypeAlias = ForwardedCall  # noqa: Y015
+
+@_typing.final
+class ForwardCallsResponse(_message.Message):
+    """Response of ForwardCalls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ForwardedOutcome]:
+        """Outcomes of the calls, in the order of the calls."""
+
+    def __init__(
+        self,
+        *,
+        outcomes: _abc.Iterable[Global___ForwardedOutcome] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardCallsResponse: _TypeAlias = ForwardCallsResponse  # noqa: Y015
+
+@_typing.final
+class ForwardedOutcome(_message.Message):
+    """Outcome of one forwarded call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    NOT_BEGUN_FIELD_NUMBER: _builtins.int
+    answer: _builtins.bytes
+    """The answer of a call that succeeded."""
+    @_builtins.property
+    def status(self) -> Global___ForwardedStatus:
+        """The status of a call that failed."""
+
+    @_builtins.property
+    def not_begun(self) -> Global___NotBegun:
+        """The leader proposed nothing, so the call had no effect. The node sends the call alone."""
+
+    def __init__(
+        self,
+        *,
+        answer: _builtins.bytes = ...,
+        status: Global___ForwardedStatus | None = ...,
+        not_begun: Global___NotBegun | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "not_begun", b"not_begun", "result", b"result", "status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "not_begun", b"not_begun", "result", b"result", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["answer", "status", "not_begun"]  # noqa: Y015
+    _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
+
+Global___ForwardedOutcome: _TypeAlias = ForwardedOutcome  # noqa: Y015
+
+@_typing.final
+class NotBegun(_message.Message):
+    """A call was not begun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NotBegun: _TypeAlias = NotBegun  # noqa: Y015
+
+@_typing.final
+class ForwardedStatus(_message.Message):
+    """Status of a call that failed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    DETAILS_FIELD_NUMBER: _builtins.int
+    PUSHBACK_FIELD_NUMBER: _builtins.int
+    code: _builtins.int
+    """The gRPC status code."""
+    message: _builtins.str
+    """Text of the status."""
+    details: _builtins.bytes
+    """The google.rpc.Status of the metadata grpc-status-details-bin; empty if the call has none."""
+    pushback: _builtins.str
+    """Value of the metadata grpc-retry-pushback-ms; empty if the call has none."""
+    def __init__(
+        self,
+        *,
+        code: _builtins.int = ...,
+        message: _builtins.str = ...,
+        details: _builtins.bytes = ...,
+        pushback: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "details", b"details", "message", b"message", "pushback", b"pushback"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardedStatus: _TypeAlias = ForwardedStatus  # noqa: Y015

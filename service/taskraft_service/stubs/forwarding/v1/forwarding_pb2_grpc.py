@@ -40,6 +40,11 @@ class ForwardingServiceStub(object):
                 request_serializer=taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.EndCallsRequest.SerializeToString,
                 response_deserializer=taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.EndCallsResponse.FromString,
                 _registered_method=True)
+        self.ForwardCalls = channel.unary_unary(
+                '/taskraft.forwarding.v1.ForwardingService/ForwardCalls',
+                request_serializer=taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.ForwardCallsRequest.SerializeToString,
+                response_deserializer=taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.ForwardCallsResponse.FromString,
+                _registered_method=True)
 
 
 class ForwardingServiceServicer(object):
@@ -57,6 +62,16 @@ class ForwardingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForwardCalls(self, request, context):
+        """Begins forwarded calls, and returns their outcomes once all of them are known.
+
+        The method serves anonymous calls that only wait for the outcome of one command: puts and settlements of
+        at most 4 KiB. Only nodes without authentication and without traces have the method.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ForwardingServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -64,6 +79,11 @@ def add_ForwardingServiceServicer_to_server(servicer, server):
                     servicer.EndCalls,
                     request_deserializer=taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.EndCallsRequest.FromString,
                     response_serializer=taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.EndCallsResponse.SerializeToString,
+            ),
+            'ForwardCalls': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForwardCalls,
+                    request_deserializer=taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.ForwardCallsRequest.FromString,
+                    response_serializer=taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.ForwardCallsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -94,6 +114,33 @@ class ForwardingService(object):
             '/taskraft.forwarding.v1.ForwardingService/EndCalls',
             taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.EndCallsRequest.SerializeToString,
             taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.EndCallsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForwardCalls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.forwarding.v1.ForwardingService/ForwardCalls',
+            taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.ForwardCallsRequest.SerializeToString,
+            taskraft__service_dot_stubs_dot_forwarding_dot_v1_dot_forwarding__pb2.ForwardCallsResponse.FromString,
             options,
             channel_credentials,
             insecure,

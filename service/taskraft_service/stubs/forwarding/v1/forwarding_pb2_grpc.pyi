@@ -40,6 +40,12 @@ class ForwardingServiceStub:
     leased tasks to the client. A call that this method ends does have an answer: the tasks that were
     leased before, or a refusal with DRAINING, which leaves no lease.
     """
+    ForwardCalls: _grpc.UnaryUnaryMultiCallable[_forwarding_pb2.ForwardCallsRequest, _forwarding_pb2.ForwardCallsResponse]
+    """Begins forwarded calls, and returns their outcomes once all of them are known.
+
+    The method serves anonymous calls that only wait for the outcome of one command: puts and settlements of
+    at most 4 KiB. Only nodes without authentication and without traces have the method.
+    """
 
 @_typing.type_check_only
 class ForwardingServiceAsyncStub(ForwardingServiceStub):
@@ -52,6 +58,12 @@ class ForwardingServiceAsyncStub(ForwardingServiceStub):
     A cancelled call has no answer, so the node that cancels the call does not learn whether the leader
     leased tasks to the client. A call that this method ends does have an answer: the tasks that were
     leased before, or a refusal with DRAINING, which leaves no lease.
+    """
+    ForwardCalls: _aio.UnaryUnaryMultiCallable[_forwarding_pb2.ForwardCallsRequest, _forwarding_pb2.ForwardCallsResponse]  # type: ignore[assignment]
+    """Begins forwarded calls, and returns their outcomes once all of them are known.
+
+    The method serves anonymous calls that only wait for the outcome of one command: puts and settlements of
+    at most 4 KiB. Only nodes without authentication and without traces have the method.
     """
 
 class ForwardingServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -68,6 +80,18 @@ class ForwardingServiceServicer(metaclass=_abc_1.ABCMeta):
         A cancelled call has no answer, so the node that cancels the call does not learn whether the leader
         leased tasks to the client. A call that this method ends does have an answer: the tasks that were
         leased before, or a refusal with DRAINING, which leaves no lease.
+        """
+
+    @_abc_1.abstractmethod
+    def ForwardCalls(
+        self,
+        request: _forwarding_pb2.ForwardCallsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_forwarding_pb2.ForwardCallsResponse, _abc.Awaitable[_forwarding_pb2.ForwardCallsResponse]]:
+        """Begins forwarded calls, and returns their outcomes once all of them are known.
+
+        The method serves anonymous calls that only wait for the outcome of one command: puts and settlements of
+        at most 4 KiB. Only nodes without authentication and without traces have the method.
         """
 
 def add_ForwardingServiceServicer_to_server(servicer: ForwardingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
