@@ -35,7 +35,14 @@ REGISTRIES = tuple(
 STUB_PACKAGES = ("taskraft.v1",)
 
 GRPC_MODULES = frozenset(
-    {"call_ends.py", "forwarding.py", "grpc_calls.py", "grpc_server.py", "leader_channels.py"}
+    {
+        "call_ends.py",
+        "forwarding.py",
+        "grpc_calls.py",
+        "grpc_server.py",
+        "leader_channels.py",
+        "shared_calls.py",
+    }
 )
 """Modules of the API that know grpc.aio, so that another gRPC server can take its place."""
 

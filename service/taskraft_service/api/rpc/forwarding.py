@@ -183,30 +183,17 @@ class Forwarder:
         attempts = CallAttempts() if attempts is None else attempts
         loop = asyncio.get_running_loop()
         arrived_at = loop.time() if origin.arrived_at is None else origin.arrived_at
-        may_share = attempts.may_share and self._may_share(origin)
         while True:
             channel, leader = await self.route.channel(deadline)
             # Checked after the wait for a leader: ``stop_waiting`` gives up only earlier calls.
             if self._is_stopping and not origin.outlives_stop:
                 raise _draining()
-            left = None if deadline is None else deadline - loop.time()
-            waited = (WAITED_KEY, str(int((loop.time() - arrived_at) * 1000)))
-            metadata = (*forwarding_metadata(origin.caller, origin.trace), waited)
-            ends: EndsAtLeader | None = None
-            if attempts.undelivered is not None:
-                ends = EndsAtLeader(channel, origin.caller, self._ends.new_key())
-                metadata = (*metadata, (CALL_KEY, ends.key))
-            call: _Call
-            if may_share and self.shared.may_share(channel, raw):
-                call = self.shared.start(channel, method, raw, deadline)
-            else:
-                start = _starter(channel, method, attempts)
-                call = start(raw, timeout=left, metadata=metadata)
+            call, ends = self._start(channel, method, raw, deadline, arrived_at, origin, attempts)
             try:
                 with self._at_leader.tracked(call, leader, may_give_up, ends):
                     return await self._answer_of(call, attempts, ends)
             except NotBegun:
-                may_share = False
+                attempts.may_share = False
                 continue
             except NodeStops as error:
                 attempts.is_lost = True
@@ -220,9 +207,31 @@ class Forwarder:
                     raise LeaderAnsweredError(error) from error
             await next_turn()  # all calls of a lost leader would continue in this turn
 
-    def _may_share(self, origin: CallOrigin) -> bool:
-        """Return whether the message of a call needs no metadata of its own."""
-        return not (self._has_peer_port or origin.caller.name or origin.trace)
+    def _start(
+        self,
+        channel: grpc.aio.Channel,
+        method: str,
+        raw: bytes,
+        deadline: float | None,
+        arrived_at: float,
+        origin: CallOrigin,
+        attempts: CallAttempts,
+    ) -> tuple[_Call, EndsAtLeader | None]:
+        """Send a call to the leader; return the call, and how the leader can be asked to end it."""
+        # A call in a message with others has no metadata of its own.
+        is_plain = not (self._has_peer_port or origin.caller.name or origin.trace)
+        if attempts.may_share and is_plain and self.shared.may_share(channel, raw):
+            return self.shared.start(channel, method, raw, deadline), None
+        now = asyncio.get_running_loop().time()
+        waited = (WAITED_KEY, str(int((now - arrived_at) * 1000)))
+        metadata = (*forwarding_metadata(origin.caller, origin.trace), waited)
+        ends: EndsAtLeader | None = None
+        if attempts.undelivered is not None:
+            ends = EndsAtLeader(channel, origin.caller, self._ends.new_key())
+            metadata = (*metadata, (CALL_KEY, ends.key))
+        left = None if deadline is None else deadline - now
+        start = _starter(channel, method, attempts)
+        return start(raw, timeout=left, metadata=metadata), ends
 
     async def _answer_of(
         self,

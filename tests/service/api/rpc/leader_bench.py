@@ -9,6 +9,7 @@ import grpc.aio
 from taskraft_replication.core.types import MemberId, RaftRole, SoftState, Term
 from taskraft_service.api.rpc.call_ends import END_CALLS_PATH
 from taskraft_service.api.rpc.forwarding import Forwarder
+from taskraft_service.api.rpc.shared_calls import FORWARD_CALLS_PATH
 from taskraft_service.api.rpc.status import STATUS_KEY, CallRefused, rpc_status
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.leader.leadership import LeadershipTracker
@@ -38,6 +39,9 @@ class Upstream:
         self.calls = []
         self.ends = lambda _keys: None
         self.announced_bytes = 0
+        self.messages = []
+        self.outcomes = None
+        """Returns the outcomes of the calls of one message; None: the node has no such method."""
         self.arrived = asyncio.Event()
 
     async def serve(self, raw, context):
@@ -59,6 +63,18 @@ class Upstream:
                 grpc.StatusCode.UNAVAILABLE, answer.message, ((STATUS_KEY, packed),)
             )
         return await context.abort(answer, "broken")
+
+    async def forward_calls(self, raw, context):
+        calls = forwarding_pb2.ForwardCallsRequest.FromString(raw).calls
+        self.messages.append(calls)
+        if self.outcomes is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        outcomes = self.outcomes(calls)
+        if asyncio.isfuture(outcomes):
+            outcomes = await outcomes
+        if isinstance(outcomes, grpc.StatusCode):
+            await context.abort(outcomes, "broken")
+        return forwarding_pb2.ForwardCallsResponse(outcomes=outcomes).SerializeToString()
 
     async def end_calls(self, raw, _context):
         self.ends(list(forwarding_pb2.EndCallsRequest.FromString(raw).keys))
@@ -88,8 +104,14 @@ async def leader_bench():
     )
     end_calls = grpc.unary_unary_rpc_method_handler(upstream.end_calls)
     name, method = END_CALLS_PATH.strip("/").split("/")
+    forward_calls = grpc.unary_unary_rpc_method_handler(upstream.forward_calls)
+    forward_method = FORWARD_CALLS_PATH.rpartition("/")[2]
     server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(name, {method: end_calls}),)
+        (
+            grpc.method_handlers_generic_handler(
+                name, {method: end_calls, forward_method: forward_calls}
+            ),
+        )
     )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
