@@ -38,7 +38,7 @@ class GrpcMessageStream:
         first_came: called with the first message that the client sends.
     """
 
-    __slots__ = ("_context", "_first_came", "_kind", "write")
+    __slots__ = ("_context", "_first_came", "_kind", "_next_message_bytes", "write")
 
     def __init__(
         self,
@@ -49,6 +49,9 @@ class GrpcMessageStream:
         self._context = context
         self._kind = kind
         self._first_came = first_came
+        self._next_message_bytes: Callable[[], int] | None = getattr(
+            context, "next_message_bytes", None
+        )
         # An attribute instead of a method saves a coroutine for each message.
         self.write: Callable[[bytes], Awaitable[None]] = context.write
 
@@ -62,6 +65,16 @@ class GrpcMessageStream:
         """The deadline of the call, as a time of the event loop; None if the client set none."""
         left = self._context.time_remaining()
         return None if left is None else asyncio.get_running_loop().time() + left
+
+    @property
+    def has_arrived(self) -> bool:
+        """Return whether ``read`` returns the next message without waiting.
+
+        Only the native edge can tell. A long message is received in several turns of the event
+        loop, so a wait comes before it.
+        """
+        next_bytes = self._next_message_bytes
+        return next_bytes is not None and 0 <= next_bytes() <= LONG_REQUEST_BYTES
 
     async def read(self) -> bytes | None:
         """Return the client's next message; None once the client has closed its side.

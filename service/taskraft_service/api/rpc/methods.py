@@ -283,6 +283,13 @@ class MessageStream(Protocol):
     def deadline(self) -> float | None:
         """The deadline of the call, as a time of the event loop; None if the client set none."""
 
+    @property
+    def has_arrived(self) -> bool:
+        """Return whether ``read`` returns the next message without waiting.
+
+        A server that cannot tell says False.
+        """
+
     async def read(self) -> bytes | None:
         """Return the client's next message; None once the client has closed its side.
 

@@ -130,6 +130,10 @@ class NativeCall:
         """Return the certificate of the client and its names; empty without a certificate."""
         return {} if self._certificate is None else _names(self._certificate)
 
+    def next_message_bytes(self) -> int:
+        """Return the size of the next message; -1 if no message waits for ``read``."""
+        return len(self._received[0]) if self._received else -1
+
     async def read(self) -> bytes | None:
         """Return the client's next message; None once the client has closed its side."""
         while not self._received:

@@ -4,43 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service import wire
-from taskraft_service.access.leases import own_settlements
 from taskraft_service.api.rpc.methods import MessageStream, parse_request
-from taskraft_service.api.rpc.status import CallRefused, refused_for
-from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.api.streams.responses import settled_message
+from taskraft_service.api.streams.stream_settlements import StreamSettlements
 from taskraft_service.api.streams.subscription_state import SubscriptionState, check_stream_message
-from taskraft_service.api.tasks.settle_checks import check_settlements
-from taskraft_service.command_codecs.request_key import NO_KEY, RequestKey
-from taskraft_service.command_codecs.settle import SETTLE
-from taskraft_service.entries.encoded_command import (
-    encode_leader_command,
-    encode_request,
-    request_hash,
-)
-from taskraft_service.leader.command_submitter import (
-    AppliedCommand,
-    CommandSubmitter,
-    CommandTooLarge,
-    LeaderOverloaded,
-    NotProposed,
-    SubmitFailure,
-)
+from taskraft_service.leader.command_submitter import CommandSubmitter
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.limits import (
-    HEARTBEAT_INTERVAL_MIN_MS,
-    HEARTBEAT_MS,
-    REQUEST_ID_BYTES_MAX,
-)
-from taskraft_service.queue.store.idempotency import request_scope
+from taskraft_service.limits import HEARTBEAT_INTERVAL_MIN_MS, HEARTBEAT_MS
 from taskraft_service.turns import next_turn
 
 SETTLEMENTS_IN_FLIGHT_MAX: Final = 256
@@ -50,10 +25,6 @@ PLACES_WITHOUT_TURN_MAX: Final = 300
 tube takes about 0.2 us."""
 GO_AWAY_SECONDS_MAX: Final = 5.0
 """Maximum time for a silent client to accept the last message of its stream."""
-_SETTLEMENTS: Final = pb.SubscribeRequest.SETTLEMENTS_FIELD_NUMBER
-_TO_SETTLE: Final = pb.SettleTasksRequest.SETTLEMENTS_FIELD_NUMBER
-_REQUEST_ID: Final = pb.SettleTasksRequest.REQUEST_ID_FIELD_NUMBER
-_CLIENT_ID: Final = pb.SettleTasksRequest.CLIENT_ID_FIELD_NUMBER
 
 
 class SubscribeStream:
@@ -69,14 +40,12 @@ class SubscribeStream:
         payload_bytes_max: int,
     ) -> None:
         self._reader = reader
-        self._payload_bytes_max = payload_bytes_max
         self._caller = subscription.caller
         self._subscription = subscription
         self._stream = stream
         self._submitter = submitter
         self._waiters = waiters
-        self._settlements: deque[tuple[str, asyncio.Future[AppliedCommand] | CallRefused]] = deque()
-        self._settlement_answered = asyncio.Event()
+        self._settlements = StreamSettlements(subscription, submitter, reader, payload_bytes_max)
         self._loop = asyncio.get_running_loop()
         self._received_at = self._loop.time()
         self._is_heartbeat_due = False
@@ -149,27 +118,37 @@ class SubscribeStream:
 
     async def _finish(self, writer: asyncio.Task[None]) -> None:
         """Answer the settlements in flight after the client has closed its side."""
-        while self._settlements:
-            self._settlement_answered.clear()
-            await self._settlement_answered.wait()
+        await self._settlements.wait_until_fewer(1)
         self._subscription.responses.end()
         await writer
 
     # ------------------------------------------------------------------------------ from the client
 
     async def _read(self, first: bytes) -> None:
-        await self._receive(first, is_first=True)
-        while (raw := await self._stream.read()) is not None:
-            self._received_at = self._loop.time()
-            await self._receive(raw, is_first=False)
-            if self._is_read_paused:
-                await self._resume_reading()
+        """Handle the messages of the client.
+
+        The acknowledgements of all messages that have arrived are submitted together.
+        """
+        settlements, stream = self._settlements, self._stream
+        try:
+            await self._receive(first, is_first=True)
+            if not stream.has_arrived:
+                settlements.submit_run()
+            while (raw := await stream.read()) is not None:
+                self._received_at = self._loop.time()
+                await self._receive(raw, is_first=False)
+                is_paused = self._is_read_paused
+                if is_paused or not stream.has_arrived:
+                    settlements.submit_run()
+                if is_paused:
+                    await self._resume_reading()
+        finally:
+            # The messages before an invalid message are valid.
+            settlements.submit_run()
 
     async def _resume_reading(self) -> None:
         """Wait until few enough settlements are in flight; the client was not silent meanwhile."""
-        while self._is_read_paused:
-            self._settlement_answered.clear()
-            await self._settlement_answered.wait()
+        await self._settlements.wait_until_fewer(SETTLEMENTS_IN_FLIGHT_MAX)
         self._received_at = self._loop.time()
 
     async def _receive(self, raw: bytes, *, is_first: bool) -> None:
@@ -189,7 +168,7 @@ class SubscribeStream:
             self._waiters.requeue(self._subscription)
             self._submitter.wake()
         if message.settlements:
-            self._settle(message, raw)
+            self._settlements.settle(message, raw)
         if message.heartbeat:
             self._schedule_heartbeat(HEARTBEAT_INTERVAL_MIN_MS)
 
@@ -199,65 +178,8 @@ class SubscribeStream:
         Reading a message that has already arrived lets no other work run.
         """
         if self._waiters.count_of_tubes(self._subscription) > PLACES_WITHOUT_TURN_MAX:
+            self._settlements.submit_run()
             await next_turn()
-
-    def _settle(self, message: pb.SubscribeRequest, raw: bytes) -> None:
-        """Propose the settlements of one message; the answers keep the order of the messages."""
-        answer: asyncio.Future[AppliedCommand] | CallRefused
-        try:
-            answer = self._submit(message, raw)
-            answer.add_done_callback(self._send_settlement_answers)
-        except (CallRefused, CommandTooLarge, LeaderOverloaded, NotProposed) as error:
-            refusal = refused_for(error)
-            assert refusal is not None
-            answer = refusal
-        self._settlements.append((message.request_id, answer))
-        if isinstance(answer, CallRefused):
-            self._send_settlement_answers()
-
-    def _submit(self, message: pb.SubscribeRequest, raw: bytes) -> asyncio.Future[AppliedCommand]:
-        violations = Violations()
-        violations.check_text("request_id", message.request_id, REQUEST_ID_BYTES_MAX)
-        violations.check_key_part("idempotency_key", message.idempotency_key, REQUEST_ID_BYTES_MAX)
-        check_settlements(violations, message.settlements, self._payload_bytes_max)
-        violations.allow_zeros(
-            lambda: self._reader.defines_zero_for(message.settlements, self._caller)
-        )
-        violations.raise_if_any()
-        request, settle_raw, key = self._settle_request(message.idempotency_key, raw)
-        own = own_settlements(self._reader.queues, request, self._caller)
-        if own is not request:
-            return self._submitter.submit(encode_leader_command(SETTLE, own, key))
-        return self._submitter.submit(encode_request(SETTLE, request, settle_raw, key))
-
-    def _settle_request(
-        self, idempotency_key: str, raw: bytes
-    ) -> tuple[pb.SettleTasksRequest, bytes, RequestKey]:
-        """Return the settlements of a message as an equal request of SettleTasks.
-
-        This way a retry is recognised on another stream and in a call of SettleTasks.
-        """
-        settle_raw = wire.repeated(_TO_SETTLE, wire.elements(raw, _SETTLEMENTS))
-        if not idempotency_key:
-            return pb.SettleTasksRequest.FromString(settle_raw), settle_raw, NO_KEY
-        client_id = self._subscription.client_id
-        settle_raw = wire.length_delimited(_REQUEST_ID, idempotency_key.encode()) + settle_raw
-        if client_id:
-            settle_raw += wire.length_delimited(_CLIENT_ID, client_id.encode())
-        request = pb.SettleTasksRequest.FromString(settle_raw)
-        scope = request_scope(self._caller.name, client_id)
-        return request, settle_raw, RequestKey(request_hash(request, settle_raw), scope)
-
-    def _send_settlement_answers(self, _done: object = None) -> None:
-        """Send the known answers in order, up to the first answer that is not known yet."""
-        while self._settlements:
-            request_id, answer = self._settlements[0]
-            if not isinstance(answer, CallRefused) and not answer.done():
-                break
-            self._settlements.popleft()
-            message = settled_message(request_id, _settlement_result(answer))
-            self._subscription.responses.add_message(message)
-        self._settlement_answered.set()
 
     # ------------------------------------------------------------------------------ to the client
 
@@ -321,20 +243,3 @@ class SubscribeStream:
         """Make the writer send a heartbeat with its next message; wake the writer if it is idle."""
         self._is_heartbeat_due = True
         self._subscription.responses.wake_writer()
-
-
-def _settlement_result(
-    answer: asyncio.Future[AppliedCommand] | CallRefused,
-) -> AppliedCommand | CallRefused:
-    """Return the result of the settlements of one message."""
-    if isinstance(answer, CallRefused):
-        return answer
-    if answer.cancelled():
-        return CallRefused(error_pb2.Error.COMMIT_UNKNOWN, "the outcome is unknown")
-    error = answer.exception()
-    if error is None:
-        return answer.result()
-    assert isinstance(error, SubmitFailure)
-    refusal = refused_for(error)
-    assert refusal is not None
-    return refusal
