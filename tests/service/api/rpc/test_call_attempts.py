@@ -43,7 +43,7 @@ class Method:
     name = "PutTasks"
     is_wait = False
     is_for_operators = False
-    can_undo = False
+    can_undo = can_begin = False
 
     def __init__(self, *, changes_state=True, forwarder=None):
         self.changes_state, self._forwarder = changes_state, forwarder
