@@ -15,7 +15,10 @@ from tests.service.api.rpc.call_loads import call_load
 
 PACKAGE = Path(limits.__file__).parent
 API = sorted((PACKAGE / "api").rglob("*.py"))
-BETWEEN_NODES = {("taskraft_service.api.rpc.list_maxima", "ENDED_CALLS_MAX")}
+BETWEEN_NODES = {
+    ("taskraft_service.api.rpc.list_maxima", "ENDED_CALLS_MAX"),
+    ("taskraft_service.api.rpc.list_maxima", "FORWARDED_CALLS_MAX"),
+}
 """Limits on requests that only other nodes send."""
 NAMED_LIMITS = (
     re.compile(r'"limit": "(\w+)"'),
