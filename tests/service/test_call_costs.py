@@ -275,8 +275,9 @@ async def test_a_stream_takes_and_acknowledges_with_one_entry_and_encodes_a_deli
     assert CALLS <= len(encoded) == len(set(encoded)) <= CALLS + 1
 
 
+@pytest.mark.parametrize("edge", SERVERS[1:])
 async def test_acknowledgements_that_arrive_together_on_a_stream_share_commands(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, edge
 ):
     sizes, encode = [], stream_settlements.encode_request
 
@@ -285,7 +286,7 @@ async def test_acknowledgements_that_arrive_together_on_a_stream_share_commands(
         return encode(codec, request, *arguments)
 
     monkeypatch.setattr(stream_settlements, "encode_request", counted_encode)
-    async with running(config_in(tmp_path, edge="native")) as node:
+    async with running(config_in(tmp_path, edge=edge)) as node:
         await create(node)
         await put_many(node, BURST)
         with grpc.insecure_channel(f"127.0.0.1:{node.server.client_port}") as channel:

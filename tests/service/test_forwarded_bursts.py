@@ -6,10 +6,11 @@ import pytest
 
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from tests.service.api.rpc.servers import SERVERS
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import create, put
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, *SERVERS[1].marks]
 
 BURST = 50
 PATH = "/taskraft.v1.TaskService/PutTasks"

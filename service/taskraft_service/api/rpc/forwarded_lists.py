@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from time import monotonic
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -29,8 +28,9 @@ from taskraft_service.turns import next_turn
 
 FORWARDED_MESSAGE_BYTES_MAX: Final = FORWARDED_CALLS_MAX * (SHORT_REQUEST_BYTES + 256)
 """Maximum size of a message: all calls have the largest request and a long name."""
-BEGIN_SECONDS: Final = 0.002
-"""Time after which the event loop runs other work before further calls begin."""
+BEGUN_AT_ONCE: Final = 16
+"""Number of calls after which the event loop runs other work before further calls begin; a call
+takes about 0.1 ms."""
 
 
 class _ListedCall:
@@ -184,11 +184,9 @@ async def forward_calls(
     message = _Message(context)
     outcomes = []
     try:
-        until = monotonic() + BEGIN_SECONDS
-        for call in calls:
-            if monotonic() >= until:
+        for place, call in enumerate(calls, 1):
+            if place % BEGUN_AT_ONCE == 0:
                 await next_turn()
-                until = monotonic() + BEGIN_SECONDS
             outcomes.append(message.begin(call, methods.get(call.method)))
         await message.outcomes_known()
     except BaseException:

@@ -23,6 +23,9 @@ SETTLEMENTS_IN_FLIGHT_MAX: Final = 256
 PLACES_WITHOUT_TURN_MAX: Final = 300
 """Number of tubes up to which a message with a filter or credit is handled without a turn; each
 tube takes about 0.2 us."""
+READ_AT_ONCE: Final = 64
+"""Number of messages that have arrived together after which the event loop runs other work; a
+message takes about 0.1 ms."""
 GO_AWAY_SECONDS_MAX: Final = 5.0
 """Maximum time for a silent client to accept the last message of its stream."""
 
@@ -134,13 +137,19 @@ class SubscribeStream:
             await self._receive(first, is_first=True)
             if not stream.has_arrived:
                 settlements.submit_run()
+            at_once = 0
             while (raw := await stream.read()) is not None:
                 self._received_at = self._loop.time()
                 await self._receive(raw, is_first=False)
-                is_paused = self._is_read_paused
-                if is_paused or not stream.has_arrived:
+                at_once += 1
+                if not stream.has_arrived:
+                    at_once = 0
                     settlements.submit_run()
-                if is_paused:
+                elif at_once % READ_AT_ONCE == 0:
+                    settlements.submit_run()
+                    await next_turn()
+                if self._is_read_paused:
+                    settlements.submit_run()
                     await self._resume_reading()
         finally:
             # The messages before an invalid message are valid.

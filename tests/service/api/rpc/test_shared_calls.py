@@ -165,6 +165,7 @@ async def test_a_call_ends_at_its_own_deadline(connected):
     first, second = started(connected, deadline=deadline), started(connected)
     (error,) = await outcomes_of([first])
     assert error.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    await turns_until(lambda: connected.upstream.messages)
     ((one, other),) = connected.upstream.messages
     assert 0 < one.remaining_ms <= 50
     assert not other.HasField("remaining_ms")
