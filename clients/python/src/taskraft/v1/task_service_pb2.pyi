@@ -2477,7 +2477,8 @@ class WaitTasksResponse(_message.Message):
         before the task. A task that was moved is returned as it is in its new tube. A task that failed
         and no longer exists is returned from its failure record, see GetTasksResponse.failed. A task
         with a payload of more than 16 KiB has no spec. Payloads and results of several tasks with more
-        than 16 MB in all are refused with TOO_MANY_STEPS; wait for fewer tasks.
+        than 16 MB in all are refused with TOO_MANY_STEPS; wait for fewer tasks. While all calls together
+        keep too much content of tasks that have ended, a wait is refused with OVERLOADED when it ends.
         """
 
     @_builtins.property
