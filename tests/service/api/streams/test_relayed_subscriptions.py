@@ -23,7 +23,7 @@ from taskraft_service.leader.command_submitter import AppliedCommand, NotPropose
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.queue.operations.sessions import KeepResult
 from tests.service.api.rpc.call_loads import call_load
-from tests.service.api.streams.test_subscribe_stream import OPENING, Reading, Stream, Submitter
+from tests.service.api.streams.linked_stream import OPENING, Reading, Stream, Submitter
 from tests.service.leader.test_waiters import Board
 from tests.turns import turns_until
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,144 +12,25 @@ from taskraft_service.api.streams import subscribe_stream as stream_link
 from taskraft_service.api.streams.subscribe_stream import (
     PLACES_WITHOUT_TURN_MAX,
     SETTLEMENTS_IN_FLIGHT_MAX,
-    SubscribeStream,
 )
-from taskraft_service.api.streams.subscription_state import SubscriptionState
 from taskraft_service.leader.command_submitter import (
     AppliedCommand,
     LeaderOverloaded,
     NotProposed,
     OutcomeUnknown,
 )
-from taskraft_service.leader.waiters import Waiters
-from taskraft_service.limits import HEARTBEAT_INTERVAL_MIN_MS, HEARTBEAT_MS, PUT_TASKS_MAX
-from taskraft_service.queue.entities.refusal import ItemRefusal
-from taskraft_service.queue.operations.acknowledge import stale
+from taskraft_service.limits import HEARTBEAT_INTERVAL_MIN_MS, HEARTBEAT_MS
 from taskraft_service.queue.operations.settlements import SettleResult
-from tests.service.api.rpc.call_loads import call_load
-from tests.service.leader.waiting import Board, add
+from tests.service.api.streams.linked_stream import (
+    Linked,
+    Reading,
+    ReadingWithLease,
+    acked,
+    turn,
+)
 from tests.turns import turns_until
 
 SILENCE_MS_MAX = 45_000
-EACH_TUBE = pb.TakeSource(tube="*")
-OPENING = pb.SubscribeRequest(open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="a")]))
-
-
-class Stream:
-    """A stream whose client sends the given messages and then waits for the end of the stream."""
-
-    deadline = None
-    arrives_together = False
-    """Whether the messages that were sent arrive in one read."""
-
-    @property
-    def has_arrived(self):
-        return self.arrives_together and not self.sent.empty()
-
-    def __init__(self, *messages):
-        self.metadata = {}
-        self.sent = asyncio.Queue()
-        for message in messages:
-            self.send(message)
-        self.received = []
-
-    def send(self, message):
-        self.sent.put_nowait(message if message is None else message.SerializeToString())
-
-    async def read(self):
-        return await self.sent.get()
-
-    async def write(self, raw):
-        self.received.append(pb.SubscribeResponse.FromString(raw))
-
-    @property
-    def settled(self):
-        return [one for message in self.received for one in message.settled]
-
-
-class Submitter:
-    """Proposes settlements, and resolves them when the test asks for it."""
-
-    def __init__(self):
-        self.refusal = None
-        self.proposed = []
-        self.woken = 0
-
-    def submit(self, recorded, deadline=None):
-        if self.refusal is not None:
-            raise self.refusal
-        future = asyncio.get_running_loop().create_future()
-        self.proposed.append((recorded.command, future))
-        return future
-
-    def wake(self):
-        self.woken += 1
-
-
-class Reading:
-    """Reads of a queue in which no session holds a task, at 5 ms."""
-
-    applied = SimpleNamespace(tube_names=lambda: ())
-    queues = SimpleNamespace(
-        cancelled=lambda _session_id: (),
-        holds_lease=lambda _session_id: False,
-        lease_tokens=lambda _session_id: (),
-    )
-
-    wall_offset_ms = 2
-
-    @staticmethod
-    def wall_now_ms():
-        return 7
-
-
-class ReadingWithLease(Reading):
-    """Reads of a queue in which each session holds a task."""
-
-    queues = SimpleNamespace(holds_lease=lambda _session_id: True)
-
-
-class Linked:
-    """A stream of the tube "a", or of many tubes."""
-
-    def __init__(self, *messages, reading=Reading, tubes=None):
-        opening = OPENING if tubes is None else pb.SubscribeRequest(open={"sources": [EACH_TUBE]})
-        self.stream = Stream(opening, *messages)
-        self.submitter = Submitter()
-        self.load = call_load()
-        self.waiters = Waiters(Board(**tubes or {"a": 0}))
-        self.subscription = SubscriptionState(
-            opening.open, "session", lambda _tokens: None, self.load
-        )
-        add(self.waiters, self.subscription)
-        self.opened = []
-        self.built = 0
-        self.link = SubscribeStream(
-            self.subscription, self.stream, self.submitter, self.waiters, reading(), 100
-        )
-
-    def run(self):
-        first = self.stream.sent.get_nowait()
-
-        async def beat():
-            return pb.SubscribeResponse(heartbeat=pb.SubscribeResponse.Heartbeat(now_ms=5))
-
-        return asyncio.ensure_future(self.link.run(first, self.opening(), beat))
-
-    async def opening(self):
-        for response in self.opened:
-            self.built += 1
-            yield response.SerializeToString()
-
-
-def acked(number=0):
-    settlement = pb.Settlement(tokens=[1], ack=pb.Settlement.Ack())
-    return pb.SubscribeRequest(settlements=[settlement], request_id=f"r{number}")
-
-
-async def turn():
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_the_first_responses_are_built_one_after_another_as_the_client_takes_them():
@@ -232,98 +112,6 @@ async def test_settlements_that_cannot_be_proposed_are_answered_in_order():
     await running
     reasons = [(settled.request_id, settled.error.reason) for settled in one.stream.settled]
     assert reasons == [("r0", 0), ("r1", 0), ("r2", error_pb2.Error.OVERLOADED)]
-
-
-def acks(name, *tokens, **fields):
-    settlements = [pb.Settlement(tokens=[token], ack=pb.Settlement.Ack()) for token in tokens]
-    return pb.SubscribeRequest(settlements=settlements, request_id=name, **fields)
-
-
-async def submitted_together(*messages):
-    """Return a stream whose messages arrived in one read, and its running task."""
-    one = Linked(*messages)
-    one.stream.arrives_together = True
-    running = one.run()
-    await turns_until(lambda: one.stream.sent.empty() and one.submitter.proposed)
-    return one, running
-
-
-def tokens_of(command):
-    return [list(settlement.tokens) for settlement in command.settlements]
-
-
-async def test_acknowledgements_that_arrive_together_are_one_command_with_own_answers():
-    one, running = await submitted_together(acks("a", 1, 2), acks("b", 3), acks("c", 4, 5))
-    ((command, future),) = one.submitter.proposed
-    assert tokens_of(command) == [[1, 2, 3, 4, 5]]
-    refused = [ItemRefusal(item, stale(item + 1)) for item in (1, 3, 4)]
-    future.set_result(AppliedCommand(1, 1, 0, SettleResult(refused)))
-    one.stream.send(None)
-    await running
-    assert [
-        (settled.request_id, [error.item for error in settled.errors])
-        for settled in one.stream.settled
-    ] == [("a", [1]), ("b", []), ("c", [0, 1])]
-
-
-async def test_only_plain_acknowledgements_without_a_key_share_a_command():
-    kept = pb.Settlement(tokens=[2], ack={"keep": "DONE"})
-    touched = pb.Settlement(tokens=[4], touch={"restart": True})
-    one, running = await submitted_together(
-        acks("a", 1),
-        pb.SubscribeRequest(settlements=[kept], request_id="b"),
-        acks("c", 3),
-        pb.SubscribeRequest(settlements=[touched], request_id="d"),
-        acks("e", 5, idempotency_key="k"),
-        acks("f", 6),
-        acks("g", 7),
-    )
-    commands = [command for command, _ in one.submitter.proposed]
-    assert [tokens_of(command) for command in commands] == [[[n]] for n in range(1, 6)] + [[[6, 7]]]
-    assert [bool(command.request_id) for command in commands] == [False] * 4 + [True, False]
-    for _, future in reversed(one.submitter.proposed):
-        future.set_result(AppliedCommand(1, 1, 0, SettleResult()))
-    one.stream.send(None)
-    await running
-    assert [settled.request_id for settled in one.stream.settled] == list("abcdefg")
-
-
-async def test_a_run_of_acknowledgements_respects_the_maximum_of_a_command():
-    most = list(range(1, PUT_TASKS_MAX))
-    one, running = await submitted_together(acks("a", *most), acks("b", 2_000), acks("c", 2_001))
-    (first, _), (second, _) = one.submitter.proposed
-    assert tokens_of(first) == [[*most, 2_000]]
-    assert tokens_of(second) == [[2_001]]
-    running.cancel()
-    await asyncio.wait((running,))
-
-
-async def test_an_invalid_message_between_acknowledgements_gets_its_own_error():
-    one, running = await submitted_together(acks("a", 1), acks("b", -1), acks("c", 2))
-    for _, future in one.submitter.proposed:
-        future.set_result(AppliedCommand(1, 1, 0, SettleResult()))
-    one.stream.send(None)
-    await running
-    reasons = [(settled.request_id, settled.error.reason) for settled in one.stream.settled]
-    assert reasons == [("a", 0), ("b", error_pb2.Error.INVALID_FIELD), ("c", 0)]
-
-
-async def test_acknowledgements_before_a_message_that_ends_the_stream_are_submitted():
-    one = Linked(acks("a", 1), pb.SubscribeRequest(credit={"tasks": -1}))
-    one.stream.arrives_together = True
-    with pytest.raises(CallRefused):
-        await one.run()
-    ((command, _),) = one.submitter.proposed
-    assert tokens_of(command) == [[1]]
-
-
-async def test_a_refused_run_is_reported_for_each_message():
-    one = Linked(acks("a", 1), acks("b", 2), None)
-    one.stream.arrives_together = True
-    one.submitter.refusal = LeaderOverloaded("x")
-    await one.run()
-    reasons = [(settled.request_id, settled.error.reason) for settled in one.stream.settled]
-    assert reasons == [(name, error_pb2.Error.OVERLOADED) for name in "ab"]
 
 
 async def test_settlements_of_a_stream_respect_the_payload_limit():
