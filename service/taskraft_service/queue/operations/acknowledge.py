@@ -170,11 +170,11 @@ def acknowledge_each(
     tasks: dict[int, QueueTask] = {}
     refused: list[Sequence[ItemRefusal]] = []
     for settlement in settlements:
-        stale_items: Sequence[ItemRefusal] = ()
+        stale_items: list[ItemRefusal] = []
         for place, token in enumerate(settlement.tokens):
             task = leases.get(token)
             if task is None or token in tasks:
-                stale_items = [*stale_items, ItemRefusal(place, stale(token))]
+                stale_items.append(ItemRefusal(place, stale(token)))
             elif task.extras is not NO_EXTRAS:
                 return ()
             else:
