@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -182,13 +183,14 @@ class Forwarder:
 
         attempts = CallAttempts() if attempts is None else attempts
         loop = asyncio.get_running_loop()
-        arrived_at = loop.time() if origin.arrived_at is None else origin.arrived_at
+        if origin.arrived_at is None:
+            origin = replace(origin, arrived_at=loop.time())
         while True:
             channel, leader = await self.route.channel(deadline)
             # Checked after the wait for a leader: ``stop_waiting`` gives up only earlier calls.
             if self._is_stopping and not origin.outlives_stop:
                 raise _draining()
-            call, ends = self._start(channel, method, raw, deadline, arrived_at, origin, attempts)
+            call, ends = self._start(channel, method, raw, deadline, origin, attempts)
             try:
                 with self._at_leader.tracked(call, leader, may_give_up, ends):
                     return await self._answer_of(call, attempts, ends)
@@ -213,7 +215,6 @@ class Forwarder:
         method: str,
         raw: bytes,
         deadline: float | None,
-        arrived_at: float,
         origin: CallOrigin,
         attempts: CallAttempts,
     ) -> tuple[_Call, EndsAtLeader | None]:
@@ -223,7 +224,8 @@ class Forwarder:
         if attempts.may_share and is_plain and self.shared.may_share(channel, raw):
             return self.shared.start(channel, method, raw, deadline), None
         now = asyncio.get_running_loop().time()
-        waited = (WAITED_KEY, str(int((now - arrived_at) * 1000)))
+        assert origin.arrived_at is not None
+        waited = (WAITED_KEY, str(int((now - origin.arrived_at) * 1000)))
         metadata = (*forwarding_metadata(origin.caller, origin.trace), waited)
         ends: EndsAtLeader | None = None
         if attempts.undelivered is not None:
