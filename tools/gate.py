@@ -2,7 +2,8 @@
 
 A checkout has files that a commit lacks, and an environment that a new machine lacks. The clone has
 neither. The folder `shared` beside this checkout is copied beside the clone, because some tests use
-it if it is there. This program uses only the standard library.
+it if it is there. What cargo compiles stays in ``var/gate-cargo/<tree>`` of this checkout, for the
+next run with the same sources in ``edge``. This program uses only the standard library.
 
 A run that passes leaves the file ``var/gate/<commit>`` with the closing lines of the run.
 """
@@ -20,6 +21,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+COMPILED: Final = Path("var/gate-cargo")
+"""Folder of the checkout with a folder of cargo for each version of the sources in ``edge``. Cargo
+compares times of files only, so two versions must not share a folder."""
+COMPILED_MAX: Final = 3
+"""Number of the folders of cargo that are kept, the newest ones."""
 PROGRESS_SECONDS: Final = 60
 SHOWN_CHARS: Final = 100
 CLOSING: Final = re.compile(
@@ -46,6 +52,25 @@ def clean_environment(environment: Mapping[str, str], checkout: Path) -> dict[st
         if name != "VIRTUAL_ENV" and parts:
             clean[name] = os.pathsep.join(parts)
     return {**clean, "CI": "true"}
+
+
+def cargo_variables(checkout: Path, tree: str) -> dict[str, str]:
+    """Make the folder of cargo for a version of ``edge``; return the variables that name it.
+
+    Older folders than the newest ``COMPILED_MAX`` are deleted.
+
+    Args:
+        checkout: the repository.
+        tree: hash of git of the sources in ``edge``.
+    """
+    folder = checkout / COMPILED / tree
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.touch()
+    by_age = sorted(folder.parent.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
+    for old in by_age[COMPILED_MAX:]:
+        shutil.rmtree(old, ignore_errors=True)
+    # Incremental compilation would keep files of each clone, which no other clone can use.
+    return {"CARGO_TARGET_DIR": str(folder), "CARGO_INCREMENTAL": "0"}
 
 
 def clone(checkout: Path, folder: Path, *, commit: str = "HEAD", with_shared: bool = True) -> Path:
@@ -91,7 +116,10 @@ def main() -> int:
         print("note: the clone lacks uncommitted changes", flush=True)
     began = time.monotonic()
     target = clone(checkout, folder)
-    status = run_with_progress(target, clean_environment(os.environ, checkout), output)
+    environment = clean_environment(os.environ, checkout)
+    if (target / "edge").is_dir():
+        environment |= cargo_variables(checkout, git(target, "rev-parse", "HEAD:edge"))
+    status = run_with_progress(target, environment, output)
     seconds = time.monotonic() - began
     text = output.read_text(errors="replace")
     if status:

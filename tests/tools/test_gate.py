@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.gate import clean_environment
+from tools.gate import COMPILED_MAX, cargo_variables, clean_environment
 
 pytestmark = pytest.mark.real_time
 
@@ -84,3 +84,22 @@ def test_the_environment_has_no_path_of_the_checkout():
         "HOME": "/root",
         "CI": "true",
     }
+
+
+def test_each_version_of_the_edge_has_a_folder_of_cargo_that_the_next_run_uses_again(tmp_path):
+    (first,) = {cargo_variables(tmp_path, "first")["CARGO_TARGET_DIR"] for _ in range(2)}
+    Path(first, "compiled").write_text("")
+    os.utime(first, (0, 0))
+    others = [cargo_variables(tmp_path, f"{number}")["CARGO_TARGET_DIR"] for number in range(3)]
+    assert len({first, *others}) == 4
+    assert not Path(first).exists()
+    assert all(Path(other).is_dir() for other in others[-COMPILED_MAX:])
+
+
+def test_the_sources_of_the_edge_name_the_folder_of_cargo(checkout):
+    (checkout / "edge").mkdir()
+    (checkout / "edge" / "lib.rs").write_text("")
+    git(checkout, "add", "edge")
+    done, _ = run_gate(checkout, 'echo "WRONG: $CARGO_TARGET_DIR"; exit 2')
+    tree = git(checkout, "rev-parse", "HEAD:edge")
+    assert f"WRONG: {checkout}/var/gate-cargo/{tree}\n" in done.stdout
