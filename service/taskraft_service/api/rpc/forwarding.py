@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -183,8 +182,7 @@ class Forwarder:
 
         attempts = CallAttempts() if attempts is None else attempts
         loop = asyncio.get_running_loop()
-        if origin.arrived_at is None:
-            origin = replace(origin, arrived_at=loop.time())
+        origin = origin.arrived(loop.time())
         while True:
             channel, leader = await self.route.channel(deadline)
             # Checked after the wait for a leader: ``stop_waiting`` gives up only earlier calls.

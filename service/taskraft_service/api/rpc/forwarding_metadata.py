@@ -9,7 +9,7 @@ answer to a forwarded call has its size in the initial metadata, if it is large.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 from urllib.parse import quote
 
@@ -48,6 +48,10 @@ class CallOrigin:
     """Event loop time at which the call arrived; None: now."""
     outlives_stop: bool = False
     """Whether a stopping node continues the call; True for calls that the node itself makes."""
+
+    def arrived(self, now: float) -> CallOrigin:
+        """Return the origin with the time of arrival; ``now`` if the time is not known."""
+        return self if self.arrived_at is not None else replace(self, arrived_at=now)
 
 
 UNKNOWN_ORIGIN: Final = CallOrigin()
