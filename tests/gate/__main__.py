@@ -21,8 +21,8 @@ from tests.gate.outcomes import Outcome, read_outcomes
 from tests.gate.verdict import judge, summary
 
 TOGETHER = 5
-"""Default number of processes of stage 2. A test waits more than it computes, so this number
-exceeds the number of cores. Three processes leave two cores idle for 40 % of the time."""
+"""Default number of processes of stage 2. A test waits more than it computes, so this number may
+exceed the number of cores. Three processes leave two cores idle for 40 % of the time."""
 AGAIN_MAX = 20
 """Maximum number of failed tests that run again; a run with more failures is wrong anyway."""
 MEMORY = Path("/dev/shm")

@@ -58,6 +58,11 @@ class RealTimeGuard:
         return deeds
 
     @property
+    def is_watching(self) -> bool:
+        """Whether a test of stage 1 runs."""
+        return self._deeds is not None
+
+    @property
     def deeds(self) -> list[str]:
         """What the watched test did so far; empty if no test is watched."""
         return self._deeds or []
