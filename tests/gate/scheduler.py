@@ -13,9 +13,14 @@ SHARING: Final = ("tests/console", "tests/pipeline")
 process runs all of them, because each further process would start these programs again and keep
 them to the end of the stage."""
 
+APART: Final = ("tests/pipeline/test_interrupts.py",)
+"""Files of these folders whose tests start programs of their own and share none."""
+
 
 class FileScheduler(LoadFileScheduling):
-    """Sends files to processes; sends the files of a folder in ``SHARING`` to one process.
+    """Sends files to processes.
+
+    The files of a folder in ``SHARING`` go to one process, except for those in ``APART``.
 
     pytest-xdist would send a test that ended its process to the next process, which would then hang
     too. This scheduler sends only the tests after that one.
@@ -24,8 +29,9 @@ class FileScheduler(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         """Return what is sent to one process: the file of a test, or its folder."""
         file = super()._split_scope(nodeid)
-        shared = (folder for folder in SHARING if file.startswith(f"{folder}/"))
-        return next(shared, file) if self.config.getoption("--stage") == 2 else file
+        if self.config.getoption("--stage") != 2 or file in APART:
+            return file
+        return next((folder for folder in SHARING if file.startswith(f"{folder}/")), file)
 
     def remove_node(self, node: Any) -> str | None:
         """Take the tests back from a process that has ended; return the test that ended it."""

@@ -1,10 +1,11 @@
 """Which tests run in one process."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
 
-from tests.gate.scheduler import SHARING, FileScheduler
+from tests.gate.scheduler import APART, SHARING, FileScheduler
 
 SPARK = ("tests/pipeline/test_report.py", "tests/pipeline/test_export.py")
 
@@ -29,3 +30,10 @@ def test_all_other_files_run_in_any_process():
 def test_a_folder_that_shares_has_a_fixture_of_the_session(folder, pytestconfig):
     fixtures = pytestconfig.rootpath / folder / "conftest.py"
     assert '@pytest.fixture(scope="session")' in fixtures.read_text()
+
+
+@pytest.mark.parametrize("file", APART)
+def test_a_file_without_a_shared_program_runs_in_any_process(file, pytestconfig):
+    assert scopes((file, SPARK[0]), 2) == [file, "tests/pipeline"]
+    source = (pytestconfig.rootpath / file).read_text()
+    assert re.findall(r"^def test_\w+\([^)]*\bspark\b", source, re.MULTILINE) == []
