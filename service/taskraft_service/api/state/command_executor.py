@@ -128,13 +128,20 @@ class CommandExecutor:
             raise _refused(applied.result, created)
         return applied
 
-    def propose(self, codec: CommandCodec[M], call: UnaryCall[M]) -> asyncio.Future[AppliedCommand]:
-        """Propose a request as received; return the future of its outcome, perhaps a refusal.
+    def propose(
+        self, codec: CommandCodec[M], call: UnaryCall[M], request: M
+    ) -> asyncio.Future[AppliedCommand]:
+        """Propose ``request``; return the future of its outcome, perhaps a refusal.
 
-        The request must be short, and the call must need no permission to manage. See ``execute``
-        for the errors, which the future has too.
+        The request must be short, and the call must need no permission to manage. See
+        ``execute_changed`` for ``request``, and ``execute`` for the errors, which the future has
+        too.
         """
-        encoded = encode_request(codec, call.request, call.raw, request_key(call))
+        key = request_key(call)
+        if request is call.request:
+            encoded = encode_request(codec, request, call.raw, key)
+        else:
+            encoded = encode_leader_command(codec, request, key)
         return self.submitter.submit(encoded, call.deadline)
 
     async def execute_changed(

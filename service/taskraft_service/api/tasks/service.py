@@ -144,7 +144,7 @@ class TaskService:
             violations.allow_zeros(lambda: self._auto_creation.defines_zero(request.tube))
         violations.raise_if_any()
         self._disk.check_tubes(tubes)
-        return ProposedCall(self._executor.propose(PUT, call), _put_answer)
+        return ProposedCall(self._executor.propose(PUT, call, request), _put_answer)
 
     async def put_tasks(self, call: UnaryCall[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
         """Put tasks; wait for their outcomes if the request asks for that."""
@@ -244,11 +244,12 @@ class TaskService:
 
     def propose_settle(self, call: UnaryCall[pb.SettleTasksRequest]) -> ProposedCall | None:
         """Propose settlements that need nothing but their result; None: ``settle_tasks``."""
-        request = call.request
-        if request.return_tasks or call.caller.is_restricted or len(call.raw) > LONG_REQUEST_BYTES:
+        request, caller = call.request, call.caller
+        if request.return_tasks or len(call.raw) > LONG_REQUEST_BYTES:
             return None
         self._check_settlements(call)
-        return ProposedCall(self._executor.propose(SETTLE, call), _settle_answer)
+        own = own_settlements(self._reader.queues, request, caller)
+        return ProposedCall(self._executor.propose(SETTLE, call, own), _settle_answer)
 
     def _check_settlements(self, call: UnaryCall[pb.SettleTasksRequest]) -> None:
         """Refuse settlements with violations."""
