@@ -102,6 +102,12 @@ class Caller(Protocol):
             PermissionDenied: the caller lacks a permission.
         """
 
+    def permits(self, request: Message) -> bool:
+        """Return whether ``authorize`` accepts a request that needs no permission to manage.
+
+        This method writes nothing to the audit log.
+        """
+
     def log_managed(self, request: Message, names: Sequence[str], index: int) -> None:
         """Write to the audit log that a request with the permission to manage was executed.
 
@@ -143,6 +149,11 @@ class AnonymousCaller:
         """Check all permissions of a request; return the names for which it needs MANAGE."""
         del request
         return ()
+
+    def permits(self, request: Message) -> bool:
+        """Return whether ``authorize`` accepts a request that needs no permission to manage."""
+        del request
+        return True
 
     def log_managed(self, request: Message, names: Sequence[str], index: int) -> None:
         """Write to the audit log that a request with the permission to manage was executed."""
@@ -246,6 +257,13 @@ class AuthenticatedCaller:
                 names.append(name)
         return names
 
+    def permits(self, request: Message) -> bool:
+        """Return whether ``authorize`` accepts a request that needs no permission to manage."""
+        return all(
+            verb is not Verb.MANAGE and self.may(verb, name)
+            for verb, name in required_permissions(request)
+        )
+
     def log_managed(self, request: Message, names: Sequence[str], index: int) -> None:
         """Write to the audit log that a request with the permission to manage was executed."""
         log_managed(self, request, names, index)
@@ -312,6 +330,10 @@ class NodeCaller:
             log_denied(self, request, Verb.MANAGE.value, ALL_TUBES)
             raise PermissionDenied(self.name, Verb.MANAGE.value, ALL_TUBES)
         return (ALL_TUBES,)
+
+    def permits(self, request: Message) -> bool:
+        """Return whether ``authorize`` accepts a request that needs no permission to manage."""
+        return self._is_member and isinstance(request, _SHARED_READS)
 
     def log_managed(self, request: Message, names: Sequence[str], index: int) -> None:
         """Write to the audit log that a request with the permission to manage was executed."""

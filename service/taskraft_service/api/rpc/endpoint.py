@@ -172,7 +172,7 @@ class GrpcEndpoint:
 
         The table also has the methods for other nodes: one ends the calls that a node has
         forwarded, and one forwards calls in one message. The latter needs methods that can begin
-        calls without a task.
+        calls without a task, and callers without authentication.
         """
         table = {
             f"/{methods.service.full_name}/{method.name}": self._served(
@@ -183,7 +183,7 @@ class GrpcEndpoint:
         }
         table[END_CALLS_PATH] = self._end_calls(authenticator)
         prompt = {path: one.prompt for path, one in table.items() if one.prompt is not None}
-        if prompt:
+        if prompt and authenticator is OPEN_AUTHENTICATOR:
             table[FORWARD_CALLS_PATH] = self._forward_calls(prompt, authenticator)
         return table
 
@@ -234,10 +234,11 @@ class GrpcEndpoint:
         handle = delivering(handle, self.load.answers, undo)
         guarded = guard(path, handle, authenticator, self._abort)
         prompt: PromptMethod | None = None
-        is_plain = authenticator is OPEN_AUTHENTICATOR and self.instrument is _unchanged
-        if method.can_begin and is_plain:
-            leadership, load, counts = self._leadership, self.load, self.counts
-            prompt = PromptMethod(path, method, handle, self._abort, leadership, load, counts)
+        if method.can_begin and self.instrument is _unchanged:
+            prompt = PromptMethod(
+                *(path, method, handle, self._abort, authenticator),
+                *(self._leadership, self.load, self.counts),
+            )
         return ServedMethod(CallKind.WRITTEN_ANSWER, handle, guarded, authenticator, prompt)
 
     # ------------------------------------------------------------------------------ kinds of calls

@@ -14,7 +14,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.message import Message
 
@@ -31,7 +31,9 @@ run."""
 
 
 class LiveCall:
-    """One call in progress, which the current task serves.
+    """One call in progress.
+
+    The current task serves the call, unless ``work`` is set afterwards.
 
     Args:
         caller: the authenticated caller.
@@ -50,8 +52,8 @@ class LiveCall:
         "is_stream",
         "key",
         "request",
-        "task",
         "version",
+        "work",
     )
 
     def __init__(
@@ -73,8 +75,9 @@ class LiveCall:
         self.version = caller.version
         """Version of the principals for which the call was last authorized."""
         self.ended_by: Exception | None = None
-        """Why this node has ended the call; the handler ends with ``CancelledError``."""
-        self.task = asyncio.current_task()
+        """Why this node has ended the call; ``work`` ends with ``CancelledError``."""
+        self.work: asyncio.Future[Any] | None = asyncio.current_task()
+        """The task of the handler, or the outcome for which a prompt call waits."""
 
     def first_came(self, raw: bytes) -> None:
         """Note the first message of the client."""
@@ -99,17 +102,17 @@ class LiveCall:
         self.end(Unauthenticated(CERTIFICATE_EXPIRED))
 
     def end(self, error: Exception) -> None:
-        """Cancel the handler; ``error`` becomes the status of the call."""
-        if self.ended_by is None and self.task is not None:
+        """Cancel the handler or the outcome; ``error`` becomes the status of the call."""
+        if self.ended_by is None and self.work is not None:
             self.ended_by = error
-            self.task.cancel()
+            self.work.cancel()
 
     def outcome(self, error: BaseException) -> BaseException:
         """Return the error with which the call ends, given the error that ended its handler."""
         if self.ended_by is None or not isinstance(error, asyncio.CancelledError):
             return error
-        if self.task is not None:
-            self.task.uncancel()
+        if isinstance(self.work, asyncio.Task):
+            self.work.uncancel()
         return self.ended_by
 
 
@@ -189,7 +192,7 @@ class LiveCalls:
 
     def remove(self, call: LiveCall) -> None:
         """Remove a call that has ended, and its reference to the request."""
-        call.task = call.first = None
+        call.work = call.first = None
         if self._by_key.get(call.key) is call:
             del self._by_key[call.key]
         name = call.caller.name

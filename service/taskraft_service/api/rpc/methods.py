@@ -153,10 +153,13 @@ class UnaryMethod(Generic[M]):
             caller.log_managed(call.request, call.managed, index)
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
-    def begin(self, raw: bytes, deadline: float | None, arrived_at: float) -> ProposedCall | None:
-        """Propose the command of an anonymous call that only waits for the outcome.
+    def begin(
+        self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float
+    ) -> ProposedCall | None:
+        """Propose the command of a call that only waits for the outcome.
 
-        Returns None for calls that ``execute`` serves.
+        Returns None for calls that ``execute`` serves or refuses. A call without a permission is
+        one of them, so that the audit log has one record of the call.
 
         Raises:
             Exception: nothing was proposed, and ``execute`` raises the same.
@@ -164,7 +167,9 @@ class UnaryMethod(Generic[M]):
         if self.propose is None:
             return None
         request = parse_request(self.request, raw)
-        return self.propose(UnaryCall(request, raw, deadline, ANONYMOUS, arrived_at))
+        if caller is not ANONYMOUS and not caller.permits(request):
+            return None
+        return self.propose(UnaryCall(request, raw, deadline, caller, arrived_at))
 
     @property
     def changes_state(self) -> bool:
@@ -258,8 +263,10 @@ class AnyUnaryMethod(Protocol):
     ) -> bytes:
         """Parse and authorize the request, call the handler, and encode the answer."""
 
-    def begin(self, raw: bytes, deadline: float | None, arrived_at: float) -> ProposedCall | None:
-        """Propose the command of an anonymous call that only waits for the outcome."""
+    def begin(
+        self, raw: bytes, deadline: float | None, caller: Caller, arrived_at: float
+    ) -> ProposedCall | None:
+        """Propose the command of a call that only waits for the outcome."""
 
     @property
     def can_begin(self) -> bool:

@@ -23,6 +23,7 @@ import taskraft_edge
 from taskraft_replication.tls.files import CurrentTls, Tls, TlsUnusable
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR
 from taskraft_service.access.caller import Unauthenticated
+from taskraft_service.api.rpc.answer_bytes import COUNTED_ANSWER_BYTES
 from taskraft_service.api.rpc.method_table import CallKind, MethodTable, ServedMethod
 from taskraft_service.api.rpc.native_call import Command, EdgeCommand, NativeCall
 from taskraft_service.api.rpc.prompt_calls import PromptCall
@@ -238,9 +239,14 @@ class NativeServer:
                 rest = self._serve(path, number, call, partial(prompt.rest, error))
                 call.work = self._loop.create_task(rest)
             return
-        if call is not None:
-            call.finish(grpc.StatusCode.OK, "", call.trailing, answer)
-            del self._calls[number]
+        if call is None:
+            return
+        if len(answer) > COUNTED_ANSWER_BYTES:
+            sending = self._serve(path, number, call, partial(prompt.deliver, answer))
+            call.work = self._loop.create_task(sending)
+            return
+        call.finish(grpc.StatusCode.OK, "", call.trailing, answer)
+        del self._calls[number]
 
     async def _serve(
         self,

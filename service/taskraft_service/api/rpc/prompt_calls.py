@@ -2,8 +2,8 @@
 
 A server that has received the request begins such a call at once, and ends the call when the
 outcome arrives. All other calls run as coroutines, also calls that cannot be begun: a coroutine
-repeats the checks and tells the client what is wrong. So a prompt call has one way to fail, the
-coroutine of ``rest``.
+repeats the checks, tells the client what is wrong, and writes the audit record. So a prompt call
+has one way to fail, the coroutine of ``rest``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,13 @@ from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any, Final
 
+from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator
+from taskraft_service.access.caller import ANONYMOUS
+from taskraft_service.api.rpc.answer_bytes import name_principal
 from taskraft_service.api.rpc.call_load import CallCounts, CallLoad
+from taskraft_service.api.rpc.delivery import delivering
 from taskraft_service.api.rpc.list_maxima import SHORT_REQUEST_BYTES
+from taskraft_service.api.rpc.live_calls import LiveCall, revoked_in_progress
 from taskraft_service.api.rpc.method_table import Refusal, UnaryHandle
 from taskraft_service.api.rpc.methods import AnyUnaryMethod, ProposedCall
 from taskraft_service.api.rpc.server_context import ServerContext
@@ -28,15 +33,21 @@ LEADER_KEY: Final = "x-taskraft-leader"
 class PromptCall:
     """One call that waits for the outcome of its command; ``PromptMethod.begin`` creates it."""
 
-    __slots__ = ("_began", "_context", "_method", "_proposed", "_raw")
+    __slots__ = ("_began", "_context", "_live", "_method", "_proposed", "_raw")
 
     def __init__(
-        self, method: PromptMethod, raw: bytes, context: ServerContext, proposed: ProposedCall
+        self,
+        method: PromptMethod,
+        raw: bytes,
+        context: ServerContext,
+        proposed: ProposedCall,
+        live: LiveCall | None,
     ) -> None:
         self._method = method
         self._raw = raw
         self._context = context
         self._proposed = proposed
+        self._live = live
         self._began = monotonic()
 
     @property
@@ -59,20 +70,38 @@ class PromptCall:
         """Return the answer of the call, once the outcome is there.
 
         Raises:
-            Exception: the call failed; ``rest`` serves what is left of the call.
-            CancelledError: the call was cancelled.
+            Exception: the call failed, or this node has ended the call because its credentials or
+                permissions were withdrawn; ``rest`` serves what is left of the call.
+            CancelledError: the client has ended the call.
         """
-        method, load, proposed = self._method, self._method.load, self._proposed
+        method, load, proposed, live = self._method, self._method.load, self._proposed, self._live
         method.durations.add(monotonic() - self._began)
         load.calls -= 1
         load.held_bytes -= len(self._raw)
         if load.idle is not None:
             load.notify_if_idle()
+        if live is not None:
+            load.live.remove(live)
+            if live.ended_by is not None and proposed.outcome.cancelled():
+                raise revoked_in_progress()
         answer = proposed.answer(proposed.outcome.result())
         counts, ok = method.counts, method.ok
         counts[ok] = counts.get(ok, 0) + 1
         self._context.set_trailing_metadata(((LEADER_KEY, method.leadership.address),))
         return answer
+
+    def deliver(self, answer: bytes) -> Coroutine[Any, Any, bytes | None]:
+        """Return a coroutine that sends an answer above ``COUNTED_ANSWER_BYTES``.
+
+        The bytes of the answer count for the principal until the transport has taken the answer.
+        """
+        principal = "" if self._live is None else self._live.caller.name
+
+        async def known(answer: bytes, _context: ServerContext) -> bytes:
+            name_principal(principal)
+            return answer
+
+        return delivering(known, self._method.load.answers)(answer, self._context)
 
     def rest(self, error: Exception) -> Coroutine[Any, Any, bytes | None]:
         """Return a coroutine that serves the call after the command has failed."""
@@ -84,21 +113,23 @@ class PromptCall:
 
 
 class PromptMethod:
-    """Begins calls of one method, for callers that need no authentication.
+    """Begins calls of one method.
 
     Args:
         path: full name of the method.
         method: the method.
         handle: serves the calls that are not begun here.
         refuse: ends a call with the status of an error.
+        authenticator: authenticates the callers.
         leadership: tells whether this node leads.
         load: counts and bounds the calls in progress.
         counts: counts the finished calls.
     """
 
     __slots__ = (
-        "_begin", "_path", "_refuse", "counts", "durations", "handle", "leadership", "load", "ok"
-    )  # fmt: skip
+        *("_authenticate", "_begin", "_path", "_refuse", "_request"),
+        *("counts", "durations", "handle", "leadership", "load", "ok"),
+    )
 
     def __init__(
         self,
@@ -106,12 +137,16 @@ class PromptMethod:
         method: AnyUnaryMethod,
         handle: UnaryHandle,
         refuse: Refusal,
+        authenticator: Authenticator,
         leadership: LeadershipTracker,
         load: CallLoad,
         counts: CallCounts,
     ) -> None:
         self._path = path
         self._begin = method.begin
+        self._request = method.kind
+        is_open = authenticator is OPEN_AUTHENTICATOR
+        self._authenticate = None if is_open else authenticator.authenticate
         self._refuse = refuse
         self.handle = handle
         self.leadership = leadership
@@ -140,15 +175,25 @@ class PromptMethod:
             or not self.leadership.serves
         ):
             return None
+        live: LiveCall | None = None
         try:
-            proposed = self._begin(raw, deadline, now)
+            caller = ANONYMOUS if self._authenticate is None else self._authenticate(context)
+            if caller.is_restricted:
+                live = load.live.add(
+                    LiveCall(caller, context.peer(), self._request, is_stream=False, first=raw)
+                )
+            proposed = self._begin(raw, deadline, caller, now)
         except Exception:  # noqa: BLE001 - nothing was proposed; ``handle`` raises and answers it
-            return None
+            proposed = None
         if proposed is None:
+            if live is not None:
+                load.live.remove(live)
             return None
+        if live is not None:
+            live.work = proposed.outcome
         load.calls += 1
         load.held_bytes += size
-        return PromptCall(self, raw, context, proposed)
+        return PromptCall(self, raw, context, proposed, live)
 
     async def refused(self, context: ServerContext, error: Exception) -> None:
         """End a call with the status of an error."""

@@ -7,6 +7,7 @@ import pytest
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR
 from taskraft_service.api.rpc.call_load import CallCounts
 from taskraft_service.api.rpc.list_maxima import SHORT_REQUEST_BYTES
 from taskraft_service.api.rpc.methods import ProposedCall
@@ -40,7 +41,10 @@ class Method:
         self.error = None
         self.waits = False
 
-    def begin(self, raw, deadline, arrived_at):
+    kind = pb.PutTasksRequest
+
+    def begin(self, raw, deadline, caller, arrived_at):
+        self.caller = caller
         if self.error is not None:
             raise self.error
         if self.waits:
@@ -50,13 +54,14 @@ class Method:
 
 
 class Bench:
-    def __init__(self, **limits):
+    def __init__(self, authenticator=OPEN_AUTHENTICATOR, **limits):
+        self.authenticator = authenticator
         self.method, self.leadership = Method(), Leadership()
         self.load, self.counts = call_load(**limits), CallCounts({})
         self.context = Context()
         self.handled, self.refusals = [], []
         self.prompt = PromptMethod(
-            *(PATH, self.method, self.handle, self.refuse),
+            *(PATH, self.method, self.handle, self.refuse, self.authenticator),
             *(self.leadership, self.load, self.counts),
         )
 
