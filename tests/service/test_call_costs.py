@@ -17,6 +17,7 @@ import pytest
 from taskraft.v1 import task_pb2, task_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.streams import stream_settlements, subscription_state
+from tests.service.access.secured import secured, token_of
 from tests.service.api.rpc.servers import SERVERS
 from tests.service.conftest import config_in, create, put_many, running, take
 from tests.turns import blocked_until
@@ -51,6 +52,12 @@ MAXIMA = {
     ("native", 100): ((1, 1_950, 2.5), (1, 3_800, 3.5), (0, 2_000, 2.5)),
     ("grpc", 1): ((3, 660, 8), (3, 1_070, 8), (3, 700, 8)),
     ("grpc", 100): ((3, 2_110, 8), (3, 3_740, 8), (3, 1_790, 8)),
+}
+NAMED_MAXIMA = {
+    # Edge: maximum number of asyncio tasks and Python calls of a put, a take and an acknowledgement
+    # of a caller with a token. The Python calls are 1.25 times those of CPython 3.11.7.
+    "native": ((0, 500), (1, 950), (0, 530)),
+    "grpc": ((3, 790), (3, 1_140), (3, 825)),
 }
 SWITCHES_MAX = 20
 """Maximum number of voluntary context switches of a call; other load changes their number."""
@@ -116,24 +123,30 @@ class Counts:
         )
 
 
-async def costs_of(node, batch, monkeypatch):
-    """Return the costs of a put, a take and an acknowledgement of ``batch`` tasks."""
-    with grpc.insecure_channel(f"127.0.0.1:{node.server.client_port}") as channel:
+async def costs_of(node, batch, monkeypatch, channel=None, metadata=()):
+    """Return the costs of a put, a take and an acknowledgement of ``batch`` tasks.
+
+    Without a channel, the calls use a connection without TLS.
+    """
+    channel = channel or grpc.insecure_channel(f"127.0.0.1:{node.server.client_port}")
+    with channel:
         stub = task_service_pb2_grpc.TaskServiceStub(channel)
         specs = [task_pb2.TaskSpec(payload=b"x" * 100)] * batch
         taken = []
 
         def put():
-            stub.PutTasks(pb.PutTasksRequest(tube="emails", tasks=specs))
+            stub.PutTasks(pb.PutTasksRequest(tube="emails", tasks=specs), metadata=metadata)
 
         def take():
             source = pb.TakeSource(tube="emails")
-            answer = stub.TakeTasks(pb.TakeTasksRequest(sources=[source], tasks_max=batch))
+            request = pb.TakeTasksRequest(sources=[source], tasks_max=batch)
+            answer = stub.TakeTasks(request, metadata=metadata)
             taken.append([task.token for task in answer.tasks])
 
         def ack():
             settlement = pb.Settlement(tokens=taken.pop(), ack=pb.Settlement.Ack())
-            assert not stub.SettleTasks(pb.SettleTasksRequest(settlements=[settlement])).errors
+            request = pb.SettleTasksRequest(settlements=[settlement])
+            assert not stub.SettleTasks(request, metadata=metadata).errors
 
         def repeat(call, times):
             for _ in range(times):
@@ -164,6 +177,22 @@ async def test_a_call_costs_few_tasks_calls_wake_ups_syncs_and_entries(
         assert cost.wake_ups <= wake_ups
         assert cost.switches <= SWITCHES_MAX
         # The node itself may append an entry meanwhile, for example for its clock.
+        assert 1 <= cost.syncs <= cost.entries <= 1.1
+
+
+@pytest.mark.parametrize("edge", SERVERS)
+async def test_a_call_of_a_named_caller_costs_no_more_tasks(tmp_path, monkeypatch, edge):
+    async with secured(tmp_path, edge=edge) as node:
+        await create(await node.known("root"))
+        credentials = grpc.ssl_channel_credentials(node.authority.path.read_bytes())
+        options = (("grpc.ssl_target_name_override", "localhost"),)
+        address = f"127.0.0.1:{node.server.client_port}"
+        channel = grpc.secure_channel(address, credentials, options)
+        token = (("authorization", f"Bearer {token_of('root')}"),)
+        found = await costs_of(node, 1, monkeypatch, channel, token)
+    for cost, (tasks, python_calls) in zip(found, NAMED_MAXIMA[edge], strict=True):
+        assert cost.tasks <= tasks
+        assert cost.python_calls <= python_calls
         assert 1 <= cost.syncs <= cost.entries <= 1.1
 
 

@@ -59,7 +59,7 @@ from taskraft_service.api.rpc.methods import (
     ServiceMethods,
     StreamHandler,
 )
-from taskraft_service.api.rpc.prompt_calls import LEADER_KEY, PromptMethod
+from taskraft_service.api.rpc.prompt_calls import LEADER_KEY, NodeCalls, PromptMethod
 from taskraft_service.api.rpc.server_context import ServerContext
 from taskraft_service.api.rpc.shared_calls import FORWARD_CALLS_PATH
 from taskraft_service.api.rpc.status import (
@@ -235,10 +235,8 @@ class GrpcEndpoint:
         guarded = guard(path, handle, authenticator, self._abort)
         prompt: PromptMethod | None = None
         if method.can_begin and self.instrument is _unchanged:
-            prompt = PromptMethod(
-                *(path, method, handle, self._abort, authenticator),
-                *(self._leadership, self.load, self.counts),
-            )
+            calls = NodeCalls(self._leadership, self.load, self.counts)
+            prompt = PromptMethod(path, method, handle, self._abort, authenticator, calls)
         return ServedMethod(CallKind.WRITTEN_ANSWER, handle, guarded, authenticator, prompt)
 
     # ------------------------------------------------------------------------------ kinds of calls

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
@@ -112,6 +113,18 @@ class PromptCall:
         return method.refused(self._context, error)
 
 
+@dataclass(slots=True, frozen=True)
+class NodeCalls:
+    """What all methods of a node share."""
+
+    leadership: LeadershipTracker
+    """Tells whether this node leads."""
+    load: CallLoad
+    """Counts and bounds the calls in progress."""
+    counts: CallCounts
+    """Counts the finished calls."""
+
+
 class PromptMethod:
     """Begins calls of one method.
 
@@ -121,9 +134,7 @@ class PromptMethod:
         handle: serves the calls that are not begun here.
         refuse: ends a call with the status of an error.
         authenticator: authenticates the callers.
-        leadership: tells whether this node leads.
-        load: counts and bounds the calls in progress.
-        counts: counts the finished calls.
+        calls: the calls of the node.
     """
 
     __slots__ = (
@@ -138,9 +149,7 @@ class PromptMethod:
         handle: UnaryHandle,
         refuse: Refusal,
         authenticator: Authenticator,
-        leadership: LeadershipTracker,
-        load: CallLoad,
-        counts: CallCounts,
+        calls: NodeCalls,
     ) -> None:
         self._path = path
         self._begin = method.begin
@@ -149,10 +158,10 @@ class PromptMethod:
         self._authenticate = None if is_open else authenticator.authenticate
         self._refuse = refuse
         self.handle = handle
-        self.leadership = leadership
-        self.load = load
-        self.counts = counts.by_outcome
-        self.durations = counts.durations(path)
+        self.leadership = calls.leadership
+        self.load = calls.load
+        self.counts = calls.counts.by_outcome
+        self.durations = calls.counts.durations(path)
         self.ok = (path, "OK")
 
     def begin(

@@ -1,6 +1,7 @@
 """Calls that only wait for the outcome of one command need no task of their own."""
 
 import asyncio
+import math
 from importlib.util import find_spec
 
 import pytest
@@ -8,14 +9,17 @@ import pytest
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR
+from taskraft_service.access.caller import Unauthenticated
 from taskraft_service.api.rpc.call_load import CallCounts
 from taskraft_service.api.rpc.list_maxima import SHORT_REQUEST_BYTES
+from taskraft_service.api.rpc.live_calls import PrincipalShares
 from taskraft_service.api.rpc.methods import ProposedCall
-from taskraft_service.api.rpc.prompt_calls import LEADER_KEY, PromptMethod
+from taskraft_service.api.rpc.prompt_calls import LEADER_KEY, NodeCalls, PromptMethod
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.leader.command_submitter import NotProposed, OutcomeUnknown
 from tests.service.api.rpc.call_loads import call_load
 from tests.service.conftest import create, put, take
+from tests.turns import turns_until
 
 PATH = "/taskraft.v1.TaskService/PutTasks"
 
@@ -27,6 +31,9 @@ class Leadership:
 
 class Context:
     trailing = ()
+
+    def peer(self):
+        return "ipv4:127.0.0.1:1"
 
     def set_trailing_metadata(self, metadata):
         self.trailing = metadata
@@ -62,7 +69,7 @@ class Bench:
         self.handled, self.refusals = [], []
         self.prompt = PromptMethod(
             *(PATH, self.method, self.handle, self.refuse, self.authenticator),
-            *(self.leadership, self.load, self.counts),
+            NodeCalls(self.leadership, self.load, self.counts),
         )
 
     async def handle(self, raw, _context):
@@ -136,6 +143,80 @@ async def test_a_cancelled_call_holds_nothing(bench):
     with pytest.raises(asyncio.CancelledError):
         call.answer()
     assert bench.held == (0, 0)
+
+
+class Named:
+    """A caller with a principal, who is also the authenticator of its calls."""
+
+    name, is_restricted, version, expires_at = "billing", True, 1, math.inf
+
+    def authenticate(self, _context):
+        return self
+
+    def revalidate(self):
+        raise Unauthenticated("withdrawn")
+
+
+@pytest.fixture
+async def named():
+    return Bench(Named())
+
+
+def of_billing(bench):
+    return len(bench.load.live.of("billing"))
+
+
+async def test_a_call_of_a_named_caller_is_held_for_its_principal_until_the_answer(named):
+    call = named.begin()
+    assert named.method.caller is named.authenticator
+    assert (of_billing(named), *named.held) == (1, 1, 3)
+    call.outcome.set_result(b"1")
+    assert call.answer() == b"answer 1"
+    assert (of_billing(named), *named.held) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("hindrance", ["credentials", "share", "refused", "waits"])
+async def test_a_named_call_that_cannot_be_begun_holds_nothing(named, hindrance):
+    if hindrance == "credentials":
+        authenticator = Named()
+        authenticator.authenticate = lambda _context: authenticator.revalidate()
+        named = Bench(authenticator)
+    if hindrance == "share":
+        named.load.live.shares = PrincipalShares(0, 9, 9)
+    if hindrance == "refused":
+        named.method.error = CallRefused(error_pb2.Error.INVALID_FIELD, "tube: empty")
+    named.method.waits = hindrance == "waits"
+    assert named.begin() is None
+    assert (of_billing(named), *named.held) == (0, 0, 0)
+    assert not named.method.begun
+
+
+async def test_a_named_call_that_is_revoked_in_flight_ends_with_an_unknown_outcome(named):
+    call, told = named.begin(), []
+    call.when_known(lambda _: told.append(1))
+    named.authenticator.version = 2
+    named.load.live.principals_changed(["billing"])
+    await turns_until(lambda: told)
+    with pytest.raises(CallRefused) as raised:
+        call.answer()
+    assert raised.value.reason == error_pb2.Error.COMMIT_UNKNOWN
+    assert (of_billing(named), *named.held) == (0, 0, 0)
+
+
+async def test_a_named_call_whose_outcome_is_known_is_answered_although_it_was_revoked(named):
+    call = named.begin()
+    call.outcome.set_result(b"1")
+    [live] = named.load.live.of("billing")
+    live.end(Unauthenticated("withdrawn"))
+    assert call.answer() == b"answer 1"
+
+
+async def test_a_named_call_that_its_client_cancels_is_not_revoked(named):
+    call = named.begin()
+    call.outcome.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        call.answer()
+    assert (of_billing(named), *named.held) == (0, 0, 0)
 
 
 class TestOnANode:
