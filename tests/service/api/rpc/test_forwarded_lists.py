@@ -6,11 +6,13 @@ import grpc
 import pytest
 
 from taskraft.v1 import error_pb2
+from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR
+from taskraft_service.access.caller import ANONYMOUS
 from taskraft_service.api.rpc.call_load import CallCounts
 from taskraft_service.api.rpc.forwarded_lists import FORWARDED_MESSAGE_BYTES_MAX, forward_calls
 from taskraft_service.api.rpc.list_maxima import FORWARDED_CALLS_MAX
 from taskraft_service.api.rpc.methods import ProposedCall
-from taskraft_service.api.rpc.prompt_calls import PromptMethod
+from taskraft_service.api.rpc.prompt_calls import NodeCalls, PromptMethod
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.leader.command_submitter import (
     CommandOutcome,
@@ -42,11 +44,15 @@ class Bench:
         self.outcomes, self.deadlines = {}, []
         self.methods = {
             PATH: PromptMethod(
-                *(PATH, self, None, self.refuse, self.leadership, self.load, self.counts)
+                *(PATH, self, None, self.refuse, OPEN_AUTHENTICATOR),
+                NodeCalls(self.leadership, self.load, self.counts),
             )
         }
 
-    def begin(self, raw, deadline, _arrived_at):
+    kind = pb.ForwardCallsRequest
+
+    def begin(self, raw, deadline, caller, _arrived_at):
+        assert caller is ANONYMOUS
         if raw == b"waits":
             return None
         self.deadlines.append(deadline)
