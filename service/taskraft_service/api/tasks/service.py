@@ -248,8 +248,9 @@ class TaskService:
         if request.return_tasks or len(call.raw) > LONG_REQUEST_BYTES:
             return None
         self._check_settlements(call)
-        own = own_settlements(self._reader.queues, request, caller)
-        return ProposedCall(self._executor.propose(SETTLE, call, own), _settle_answer)
+        if caller.is_restricted:
+            request = own_settlements(self._reader.queues, request, caller)
+        return ProposedCall(self._executor.propose(SETTLE, call, request), _settle_answer)
 
     def _check_settlements(self, call: UnaryCall[pb.SettleTasksRequest]) -> None:
         """Refuse settlements with violations."""
