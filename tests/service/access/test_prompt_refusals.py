@@ -21,6 +21,7 @@ from taskraft_service.api.rpc.live_calls import PrincipalShares
 from taskraft_service.api.rpc.prompt_calls import PromptMethod
 from taskraft_service.leader.command_submitter import CommandOutcome
 from taskraft_service.record_budget import RecordBudget
+from tests.authority import Authority
 from tests.service.access.secured import (
     GRANTS,
     INVOICES,
@@ -358,6 +359,34 @@ async def test_a_begun_call_that_passes_the_check_after_a_change_goes_on(ways, _
     call.cancel()
     await turns_until(lambda: not ways.load.calls)
     assert not ways.live.of("victim")
+
+
+@pytest.mark.parametrize("_edge", NATIVE)
+async def test_a_call_with_a_certificate_is_begun_and_ends_with_the_certificate(
+    tmp_path, monkeypatch, _edge
+):
+    users = Authority(tmp_path, "users")
+    path = write_principals(tmp_path / "access.toml", BEFORE, victim=["victim.example"])
+    async with secured(tmp_path, tls_client_ca=users.path, access_file=path, edge="native") as node:
+        own = users.sign("own", "victim.example")
+        channel = await node.channel(
+            grpc.ssl_channel_credentials(
+                node.authority.path.read_bytes(), own.key.read_bytes(), own.certificate.read_bytes()
+            )
+        )
+        await create(Stubs(node.server, Bearing(channel, bearer("root")[0][1])), MAIL)
+        ways = Ways(node, channel, path, monkeypatch)
+        assert (await ways.seen(put_of(), ())).code is grpc.StatusCode.OK
+        assert ways.begun == 1
+
+        async def expired():
+            arrived = ways.hold_next()
+            await turns_until(arrived)
+            (call,) = ways.live.of("victim")
+            ways.live.end_expired(call.caller.expires_at)
+
+        seen = await ways.both(put_of(), (), begins=True, meanwhile=expired)
+        assert (seen.code, seen.reason) == (grpc.StatusCode.UNAVAILABLE, "COMMIT_UNKNOWN")
 
 
 @pytest.mark.parametrize("_edge", NATIVE)
