@@ -198,7 +198,9 @@ class StateComparison:
         if self._group.lead_term:
             if ballot.wants_comparison:
                 self._due_ms = min(self._due_ms, self._earliest_ms)
-            if digests and ballot.index == self._asked and sender not in self._answers:
+            # A member that has restarted answers again, perhaps with another state than before.
+            is_new = bool(digests) and self._answers.get(sender) != digests
+            if is_new and ballot.index == self._asked:
                 self._answers[sender] = digests
                 self._review()
             return

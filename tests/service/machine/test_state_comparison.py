@@ -106,6 +106,17 @@ def test_a_follower_that_differs_stops_and_names_index_member_and_tubes():
     assert [bool(member.agreements) for member in members] == [True, True, False]
 
 
+def test_a_leader_names_a_member_whose_state_was_right_before_its_restart():
+    members = cluster(3)
+    compare(members, [RIGHT] * 3)
+    members[2] = restarted = Member(3, members[0].group.voters)
+    exchange(members, 1)
+    restarted.comparison.computed(restarted.asked[0], VERSION, WRONG)
+    exchange(members)
+    assert restarted.failures
+    assert members[0].comparison.differences
+
+
 def test_a_leader_in_the_minority_stops():
     members = cluster(3)
     assert compare(members, [WRONG, RIGHT, RIGHT]) == [True, False, False]
