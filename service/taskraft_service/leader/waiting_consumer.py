@@ -15,13 +15,13 @@ CLAIM_BYTES_PER_ENTRY_MAX: Final = 8 * 1024 * 1024
 """Total size of the takes in one entry at which no further take is appended. A take with a pattern
 lists all matching tubes that have tasks, so the takes could otherwise exceed the size of an
 entry."""
-CLAIM_STEPS_PER_ENTRY_MAX: Final = 500
+CLAIM_STEPS_PER_ENTRY_MAX: Final = 1_000
 """Number of steps of the claims of one entry at which no further claim is appended; the others
-follow with the next entry. A step is a tube, or a waiting consumer, that is looked at. A step takes
-about 3 us, and each member that applies the entry needs up to 20 us for it."""
+follow with the next entry. A step is a tube, or a waiting consumer, that is looked at, and takes
+about 3 us."""
 STEPS_PER_CLAIM: Final = 12
 """Number of steps for the time in which a claim is made and encoded."""
-CLAIM_STEPS_MAX: Final = 250
+CLAIM_STEPS_MAX: Final = 500
 """Number of steps at which one claim looks at no further tube."""
 CONSUMERS_PER_STEP: Final = 50
 """Number of consumers that are put in order for the time of one step."""
